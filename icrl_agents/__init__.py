@@ -1,0 +1,1 @@
+"""In-context evaluator agents."""

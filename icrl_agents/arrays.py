@@ -1,0 +1,75 @@
+"""Arrays that cross the public boundary: what they are turned into, and what is said when they do not fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FLOATING = (torch.float32, torch.float64)
+
+
+def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array-like
+    """Returns a tensor as it is, and a copy of anything else: arrays (of any memory layout), lists, numbers.
+
+    Raises:
+        TypeError: If ``value`` is not a rectangular array of numbers, naming the argument.
+    """
+    if isinstance(value, Tensor):
+        return value
+    try:
+        if isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, Tensor) for v in value):
+            return torch.stack(list(value))
+        array = np.array(value, order="C")
+        return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"{name}: expected a rectangular array of numbers, got {type(value).__name__}: {error}"
+        ) from error
+
+
+def floating(name: str, value: Any, *, integers: bool = False) -> Tensor:  # noqa: ANN401
+    """Returns a float32 or float64 tensor; integers become float64 where they are allowed.
+
+    Raises:
+        TypeError: If the numbers are of another type: rounding them is the caller's decision.
+    """
+    tensor = as_tensor(name, value)
+    if tensor.dtype in FLOATING:
+        return tensor
+    whole = not tensor.is_floating_point() and not tensor.is_complex()
+    if tensor.numel() == 0 or (integers and whole):
+        return tensor.to(torch.float64)
+    raise TypeError(
+        f"{name}: expected float32 or float64, got {tensor.dtype}; convert it first, for instance with .astype(float)."
+    )
+
+
+def boolean(name: str, value: Any, like: Tensor) -> Tensor:  # noqa: ANN401
+    """Returns a new boolean tensor of the shape and on the device of ``like``.
+
+    Raises:
+        TypeError: If it does not hold booleans.
+        ValueError: If its shape is another.
+    """
+    tensor = as_tensor(name, value)
+    if tensor.dtype != torch.bool and tensor.numel() > 0:
+        raise TypeError(f"{name}: expected booleans, got {tensor.dtype}.")
+    same_shape(name, tensor, like.shape)
+    return torch.empty_like(like, dtype=torch.bool).copy_(tensor)
+
+
+def same_shape(name: str, tensor: Tensor, shape: torch.Size) -> None:
+    """Raises ValueError if ``tensor`` has another shape than the states ask for."""
+    if tensor.shape != shape:
+        raise ValueError(f"{name}: expected shape {tuple(shape)} to match the states, got {tuple(tensor.shape)}.")
+
+
+def finite(name: str, tensor: Tensor, detail: str = "") -> None:
+    """Raises ValueError if ``tensor`` holds NaN or inf, saying where."""
+    good = torch.isfinite(tensor)
+    if not bool(good.all()):
+        where = tuple((~good).nonzero()[0].tolist())
+        raise ValueError(f"{name}: expected finite numbers{detail}, got {tensor[where].item()} at index {where}.")

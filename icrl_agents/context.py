@@ -1,0 +1,372 @@
+"""Contexts: the transitions from which an evaluator infers a value function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icrl_agents.arrays import FLOATING, boolean, finite, floating, same_shape
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One trajectory S₀, R₁, S₁, …, R_T, S_T.
+
+    An episode that ended without terminating was truncated: its last transition bootstraps from S_T.
+    Where an environment reports both, terminated wins.
+
+    Args:
+        observations: The states S₀ … S_T, shape ``(T+1, d)``; the last one is the true final observation.
+        rewards: R₁ … R_T, shape ``(T,)``.
+        terminated: Whether S_T is terminal, so that nothing follows it.
+    """
+
+    observations: np.ndarray
+    rewards: np.ndarray
+    terminated: bool = False
+
+    def __len__(self) -> int:
+        """Number of transitions T."""
+        return len(self.rewards)
+
+
+class Context:
+    """A context of ``n`` transitions (x_k, R_k, γ_k, x′_k), or a batch of such contexts.
+
+    Termination is γ_k = 0: x′_k is then never read, not even if it is NaN. Truncation keeps γ_k = γ and
+    bootstraps from the true final observation. Inputs of different floating types are promoted to the
+    widest, so nothing is rounded; Python floats and float64 arrays give a float64 context.
+
+    States are kept once: along a trajectory the next state of transition k *is* the state of transition
+    k + 1, and only the final observations are stored beside the states, in ``points``.
+
+    Args:
+        states: x_k, shape ``(*batch, n, d)``.
+        rewards: R_k, shape ``(*batch, n)``.
+        discounts: γ_k in [0, 1], shape ``(*batch, n)``.
+        next_states: x′_k, shape ``(*batch, n, d)``.
+        mask: True for transitions, False for padding, shape ``(*batch, n)``; default all True. What the
+            padding holds is never read.
+        contiguous: True where transition k + 1 continues the trajectory of transition k, shape
+            ``(*batch, n)``; by default wherever ``next_states[k]`` equals ``states[k + 1]`` exactly. Only
+            eligibility traces and Monte-Carlo returns depend on it.
+
+    Raises:
+        TypeError: If an array is neither float32, float64 nor integer-valued rewards or discounts.
+        ValueError: If shapes disagree, a discount lies outside [0, 1], or something that would be read is
+            not finite.
+
+    Attributes:
+        points: The states, then the final observations that are bootstrapped from, ``(*batch, n + e, d)``.
+        successors: Index into ``points`` of x′_k, ``(*batch, n)``; k itself where γ_k = 0.
+
+    Example:
+        >>> context = Context([[0.0], [1.0]], rewards=[1.0, 2.0], discounts=[0.9, 0.0], next_states=[[1.0], [9.0]])
+        >>> len(context), context.dtype, tuple(context.points.shape)
+        (2, torch.float64, (2, 1))
+    """
+
+    points: Tensor
+    rewards: Tensor
+    discounts: Tensor
+    successors: Tensor
+    mask: Tensor
+
+    def __init__(
+        self,
+        states: Any,  # noqa: ANN401 - tensors, NumPy arrays, nested lists
+        rewards: Any,  # noqa: ANN401
+        discounts: Any,  # noqa: ANN401
+        next_states: Any,  # noqa: ANN401
+        mask: Any = None,  # noqa: ANN401
+        contiguous: Any = None,  # noqa: ANN401
+    ) -> None:
+        x = floating("states", states)
+        x_next = floating("next_states", next_states)
+        rewards = floating("rewards", rewards, integers=True)
+        discounts = floating("discounts", discounts, integers=True)
+        dtype = x.dtype
+        for other in (x_next, rewards, discounts):
+            dtype = torch.promote_types(dtype, other.dtype)
+        x, x_next, rewards, discounts = (t.to(x.device, dtype) for t in (x, x_next, rewards, discounts))
+        if x.ndim < 2 or x.shape[-1] == 0:
+            raise ValueError(f"states: expected shape (n, d) or (*batch, n, d) with d ≥ 1, got {tuple(x.shape)}.")
+        same_shape("next_states", x_next, x.shape)
+        same_shape("rewards", rewards, x.shape[:-1])
+        same_shape("discounts", discounts, x.shape[:-1])
+        valid = torch.ones_like(rewards, dtype=torch.bool) if mask is None else boolean("mask", mask, rewards)
+
+        rewards, discounts = rewards.masked_fill(~valid, 0.0), discounts.masked_fill(~valid, 0.0)
+        x = x.masked_fill(~valid[..., None], 0.0)
+        if not bool(((discounts >= 0) & (discounts <= 1)).all()):
+            bad = discounts[~((discounts >= 0) & (discounts <= 1))][0].item()
+            raise ValueError(f"discounts: expected every γ in [0, 1], got {bad}.")
+        read = discounts > 0
+        finite("states", x)
+        finite("rewards", rewards)
+        finite("next_states", x_next.masked_fill(~read[..., None], 0.0), " (of a transition with γ > 0)")
+
+        if contiguous is None:
+            linked = _links(x, x_next, valid)
+        else:
+            linked = boolean("contiguous", contiguous, rewards) & valid
+            linked[..., -1:] = False
+            if bool((linked & ~_links(x, x_next, valid)).any()):
+                raise ValueError(
+                    "contiguous: True where next_states[k] differs from states[k + 1]; expected them equal."
+                )
+        self.rewards, self.discounts, self.mask = rewards, discounts, valid
+        self._terminal = _gather_rows(x_next, valid & ~read & ~linked)
+        bootstrapped = read & ~linked
+        self.points = torch.cat([x, _gather_rows(x_next, bootstrapped)], dim=-2)
+        n = rewards.shape[-1]
+        own = torch.arange(n, device=x.device).expand_as(rewards)
+        final = n + bootstrapped.cumsum(-1) - 1
+        self.successors = torch.where(bootstrapped, final, torch.where(read, own + 1, own))
+        self.contiguous = linked
+
+    @classmethod
+    def from_episodes(cls, episodes: Sequence[Episode], gamma: float) -> Context:
+        """Returns the context of all transitions of ``episodes``, in order; it is float64, as rewards and γ are.
+
+        Args:
+            episodes: At least one episode, all with the same observation dimension.
+            gamma: Discount γ in [0, 1] of every transition that does not terminate.
+
+        Raises:
+            TypeError: If something is not an Episode or its observations are not float32 or float64.
+            ValueError: Naming the episode (and the step) if an episode has T instead of T + 1 observations,
+                or holds NaN or inf where it would be read; or if ``gamma`` lies outside [0, 1].
+        """
+        gamma = _discount(gamma)
+        _check_sequence("episodes", episodes, Episode)
+        arrays = [_episode_arrays(i, episode) for i, episode in enumerate(episodes)]
+        dim = arrays[0][0].shape[-1]
+        for i, (observations, _) in enumerate(arrays):
+            if observations.shape[-1] != dim:
+                raise ValueError(
+                    f"episode {i}: expected observations (T+1, {dim}) as in episode 0, got {tuple(observations.shape)}."
+                )
+        discounts = [torch.full_like(rewards, gamma) for _, rewards in arrays]
+        for episode, discount in zip(episodes, discounts, strict=True):
+            if episode.terminated:
+                discount[-1:] = 0.0
+        return cls(
+            torch.cat([observations[:-1] for observations, _ in arrays]),
+            torch.cat([rewards for _, rewards in arrays]),
+            torch.cat(discounts),
+            torch.cat([observations[1:] for observations, _ in arrays]),
+            contiguous=torch.cat([torch.arange(len(d), device=d.device) < len(d) - 1 for d in discounts]),
+        )
+
+    @classmethod
+    def concatenate(cls, contexts: Sequence[Context]) -> Context:
+        """Returns one context holding the transitions of all ``contexts`` (no batch dimensions), in order."""
+        _check_contexts(contexts)
+        parts = [
+            [getattr(c, name)[c.mask] for c in contexts]
+            for name in ("states", "rewards", "discounts", "next_states", "contiguous")
+        ]
+        s, r, g, s_next, linked = (torch.cat(part) for part in parts)
+        return cls(s, r, g, s_next, contiguous=linked)
+
+    @classmethod
+    def stack(cls, contexts: Sequence[Context], padding: str = "right") -> Context:
+        """Returns a batch ``(B, n_max)`` of contexts, shorter ones padded and masked.
+
+        Args:
+            contexts: B contexts without batch dimensions, of any lengths and one dimension d.
+            padding: Side of the padding, ``"right"`` or ``"left"``; values do not depend on it.
+
+        Raises:
+            ValueError: If there is no context, one has batch dimensions, or ``padding`` is unknown.
+        """
+        _check_contexts(contexts)
+        if padding not in ("right", "left"):
+            raise ValueError(f"padding: expected 'right' or 'left', got {padding!r}.")
+        length = max(len(c) for c in contexts)
+
+        def padded(name: str) -> Tensor:
+            columns = []
+            for context in contexts:
+                column = getattr(context, name)
+                gap = column.new_zeros((length - len(context), *column.shape[1:]))
+                columns.append(torch.cat([column, gap] if padding == "right" else [gap, column]))
+            return torch.stack(columns)
+
+        return cls(
+            *(padded(name) for name in ("states", "rewards", "discounts", "next_states")),
+            mask=padded("mask"),
+            contiguous=padded("contiguous"),
+        )
+
+    def __len__(self) -> int:
+        """Number of transitions n, padding included."""
+        return self.rewards.shape[-1]
+
+    def __repr__(self) -> str:
+        """Shape, type and device in one line."""
+        shape = (*self.rewards.shape, self.dim)
+        return f"Context(shape={shape}, dtype={self.dtype}, device='{self.device}')"
+
+    @property
+    def states(self) -> Tensor:
+        """States x_k, ``(*batch, n, d)``."""
+        return self.points[..., : len(self), :]
+
+    @property
+    def next_states(self) -> Tensor:
+        """Next states x′_k, ``(*batch, n, d)``, assembled anew at each call."""
+        own = torch.arange(len(self), device=self.device)
+        gathered = _take(self.points, torch.where(self.contiguous, own + 1, self.successors))
+        if self._terminal.shape[-2] == 0:
+            return gathered
+        terminal = self.mask & ~self.contiguous & (self.successors == own)
+        rank = (terminal.cumsum(-1) - 1).clamp(min=0)
+        return torch.where(terminal[..., None], _take(self._terminal, rank), gathered)
+
+    @property
+    def dim(self) -> int:
+        """State dimension d."""
+        return self.points.shape[-1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating type of everything in the context."""
+        return self.points.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of everything in the context."""
+        return self.points.device
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Returns the context on ``device`` and in ``dtype``, torch.float32 or torch.float64.
+
+        Raises:
+            TypeError: If ``dtype`` is another one.
+            ValueError: If a state or reward is too large for ``dtype``.
+        """
+        if dtype is not None and dtype not in FLOATING:
+            raise TypeError(f"dtype: expected torch.float32 or torch.float64, got {dtype}.")
+        moved = object.__new__(type(self))
+        for name, value in vars(self).items():
+            setattr(moved, name, value.to(device, dtype if value.is_floating_point() else None))
+        finite("states", moved.points, f" in {dtype}")
+        finite("rewards", moved.rewards, f" in {dtype}")
+        return moved
+
+    def td_errors(self, values: Tensor) -> Tensor:
+        """Temporal-difference errors δ_k = R_k + γ_k v(x′_k) − v(x_k), zero in the padding.
+
+        Args:
+            values: v at ``points``, shape ``(*batch, n + e)``.
+
+        Returns:
+            δ, shape ``(*batch, n)``.
+
+        Raises:
+            ValueError: If ``values`` has another number of points.
+        """
+        n = len(self)
+        if values.ndim == 0 or values.shape[-1] != self.points.shape[-2]:
+            raise ValueError(
+                f"values: expected v at the context's points, shape (..., {self.points.shape[-2]}), "
+                f"got {tuple(values.shape)}."
+            )
+        bootstrap = torch.gather(values, -1, self.successors.expand(*values.shape[:-1], n))
+        return (self.rewards + self.discounts * bootstrap - values[..., :n]).masked_fill(~self.mask, 0.0)
+
+    def returns(self) -> tuple[Tensor, Tensor]:
+        """Monte-Carlo returns G_k = R_k + γ_k G_{k+1} along each trajectory, and how much of them was seen.
+
+        Returns:
+            The returns, ``(*batch, n)``, which take nothing beyond a truncation, and the number of rewards
+            in each, ``(*batch, n)``: infinite where the trajectory terminates, so that nothing is missing.
+        """
+        returns, tails = torch.zeros_like(self.rewards), torch.zeros_like(self.rewards)
+        following = self.rewards.new_zeros(self.rewards.shape[:-1])
+        tail = following.clone()
+        for k in range(len(self) - 1, -1, -1):
+            continues = self.contiguous[..., k]
+            following = self.rewards[..., k] + self.discounts[..., k] * following.masked_fill(~continues, 0.0)
+            tail = 1.0 + tail.masked_fill(~continues, 0.0)
+            tail = tail.masked_fill(self.discounts[..., k] == 0, float("inf"))
+            returns[..., k], tails[..., k] = following, tail
+        return returns.masked_fill(~self.mask, 0.0), tails.masked_fill(~self.mask, 0.0)
+
+
+def _discount(gamma: float) -> float:
+    if isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0 <= gamma <= 1:
+        raise ValueError(f"gamma: expected a discount in [0, 1], got {gamma!r}.")
+    return float(gamma)
+
+
+def _check_sequence(name: str, items: Sequence[Any], kind: type) -> None:
+    if isinstance(items, kind) or not isinstance(items, Sequence):
+        raise TypeError(f"{name}: expected a list of {kind.__name__} objects, got {type(items).__name__}.")
+    if len(items) == 0:
+        raise ValueError(f"{name}: expected at least one, got none; an empty context needs Context(...).")
+    for i, item in enumerate(items):
+        if not isinstance(item, kind):
+            raise TypeError(f"{name}: expected {kind.__name__} objects, got {type(item).__name__} at index {i}.")
+
+
+def _check_contexts(contexts: Sequence[Context]) -> None:
+    _check_sequence("contexts", contexts, Context)
+    for i, context in enumerate(contexts):
+        if context.points.ndim != 2:
+            raise ValueError(f"contexts: expected contexts without batch dimensions, got {context!r} at index {i}.")
+        if context.dim != contexts[0].dim:
+            raise ValueError(
+                f"contexts: expected one state dimension, got d = {contexts[0].dim} and, at index {i}, {context.dim}."
+            )
+
+
+def _episode_arrays(index: int, episode: Episode) -> tuple[Tensor, Tensor]:
+    observations = floating(f"episode {index}, observations", episode.observations)
+    rewards = floating(f"episode {index}, rewards", episode.rewards, integers=True).to(torch.float64)
+    if observations.ndim != 2 or rewards.ndim != 1:
+        raise ValueError(
+            f"episode {index}: expected observations (T+1, d) and rewards (T,), "
+            f"got {tuple(observations.shape)} and {tuple(rewards.shape)}."
+        )
+    if len(observations) != len(rewards) + 1:
+        raise ValueError(
+            f"episode {index}: expected one observation more than rewards (the final one included), "
+            f"got {len(observations)} observations and {len(rewards)} rewards."
+        )
+    read = observations[:-1] if episode.terminated else observations
+    for name, values in (("observation", read), ("reward", rewards[:, None])):
+        bad = (~torch.isfinite(values)).any(-1).nonzero()
+        if len(bad):
+            step = int(bad[0])
+            raise ValueError(f"episode {index}, step {step}: expected a finite {name}, got {values[step].tolist()}.")
+    return observations, rewards
+
+
+def _links(x: Tensor, x_next: Tensor, valid: Tensor) -> Tensor:
+    linked = torch.zeros_like(valid)
+    linked[..., :-1] = (x_next[..., :-1, :] == x[..., 1:, :]).all(-1) & valid[..., :-1] & valid[..., 1:]
+    return linked
+
+
+def _gather_rows(rows: Tensor, chosen: Tensor) -> Tensor:
+    """Moves the chosen rows of each batch element to the front, ``(*batch, max chosen, d)``, zeros behind."""
+    counts = chosen.sum(-1)
+    most = int(counts.max()) if counts.numel() else 0
+    front = rows.new_zeros((*rows.shape[:-2], most, rows.shape[-1]))
+    rank = chosen.cumsum(-1) - 1
+    where = chosen.nonzero(as_tuple=True)
+    front[(*where[:-1], rank[where])] = rows[where]
+    return front
+
+
+def _take(rows: Tensor, index: Tensor) -> Tensor:
+    return torch.gather(rows, -2, index[..., None].expand(*index.shape, rows.shape[-1]))

@@ -1,0 +1,150 @@
+"""Single and vector environments seen alike: copies that are stepped together, each with its own observations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+
+
+class Step(NamedTuple):
+    """What one step of N copies gave.
+
+    Args:
+        observations: What each copy observes now, the first of a new episode where it has already restarted.
+        next_observations: What each transition led to, the true final observation at the end of an episode.
+        rewards: R, shape ``(N,)``.
+        terminated: Whether each episode terminated, shape ``(N,)``.
+        truncated: Whether each episode was cut, shape ``(N,)``.
+    """
+
+    observations: Sequence[Any]
+    next_observations: Sequence[Any]
+    rewards: Sequence[Any]
+    terminated: Sequence[Any]
+    truncated: Sequence[Any]
+
+
+class OneCopy:
+    """A single environment: one copy, which restarts when it is told to.
+
+    Args:
+        env: Any Gymnasium environment.
+    """
+
+    num_envs = 1
+    autoreset_mode = AutoresetMode.DISABLED
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        self._env = env
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+
+    def reset(self, seed: int | None) -> Sequence[Any]:
+        """Starts an episode; returns its first observation."""
+        self._observation, _ = self._env.reset(seed=seed)
+        return [self._observation]
+
+    def restart(self, mask: np.ndarray) -> Sequence[Any]:
+        """Starts the next episode; returns its first observation."""
+        return self.reset(seed=None)
+
+    def step(self, actions: Sequence[Any]) -> Step:
+        """Takes the action."""
+        self._observation, reward, terminated, truncated, _ = self._env.step(actions[0])
+        return Step([self._observation], [self._observation], [reward], [terminated], [truncated])
+
+    def predict(self, model: Any) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
+        """The model's deterministic action."""
+        return [_predicted(model, self._observation)]
+
+
+class VectorCopies:
+    """The N copies of a vector environment, whichever autoreset mode it has.
+
+    Args:
+        env: A vector environment that names its mode in ``metadata["autoreset_mode"]``.
+
+    Raises:
+        ValueError: If it names no mode.
+    """
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        if "autoreset_mode" not in env.metadata:
+            raise ValueError(
+                "env: expected metadata['autoreset_mode'] to say when the copies restart, got none; "
+                "set it to a gymnasium.vector.AutoresetMode."
+            )
+        self._env = env
+        self.num_envs: int = env.num_envs
+        self.autoreset_mode = AutoresetMode(env.metadata["autoreset_mode"])
+        self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
+
+    def reset(self, seed: int | None) -> Sequence[Any]:
+        """Starts an episode in each copy; returns the first observations."""
+        self._batch, _ = self._env.reset(seed=seed)
+        return self._each(self._batch)
+
+    def restart(self, mask: np.ndarray) -> Sequence[Any]:
+        """Starts an episode in the copies of ``mask (N,)``; returns the observations of all copies."""
+        self._batch, _ = self._env.reset(options={"reset_mask": mask})
+        return self._each(self._batch)
+
+    def step(self, actions: Sequence[Any]) -> Step:
+        """Takes an action in each copy; copies that are about to restart ignore theirs."""
+        batch = concatenate(self.action_space, actions, create_empty_array(self.action_space, self.num_envs))
+        self._batch, rewards, terminated, truncated, info = self._env.step(batch)
+        observations = self._each(self._batch)
+        next_observations = observations
+        if self.autoreset_mode is AutoresetMode.SAME_STEP:
+            next_observations = _with_final(observations, np.logical_or(terminated, truncated), info)
+        return Step(observations, next_observations, rewards, terminated, truncated)
+
+    def predict(self, model: Any) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
+        """The model's deterministic actions, of all copies at once."""
+        actions = _predicted(model, self._batch)
+        if np.ndim(actions) == 0 or len(actions) != self.num_envs:
+            raise ValueError(
+                f"policy: expected predict to return {self.num_envs} actions for {self.num_envs} observations, "
+                f"got {actions!r}."
+            )
+        return list(actions)
+
+    def _each(self, batch: Any) -> Sequence[Any]:  # noqa: ANN401 - a batch of any space
+        return list(iterate(self._env.observation_space, batch))
+
+
+def copies_of(env: Any) -> OneCopy | VectorCopies:  # noqa: ANN401 - checked here
+    """Returns the copies of a single or vector environment.
+
+    Raises:
+        TypeError: If ``env`` is neither.
+    """
+    if isinstance(env, VectorEnv):
+        return VectorCopies(env)
+    if isinstance(env, gym.Env):
+        return OneCopy(env)
+    hint = f"; did you mean gymnasium.make({env!r})?" if isinstance(env, str) else "."
+    raise TypeError(f"env: expected a gymnasium.Env or a gymnasium.vector.VectorEnv, got {type(env).__name__}{hint}")
+
+
+def _with_final(observations: Sequence[Any], ended: np.ndarray, info: dict[str, Any]) -> Sequence[Any]:
+    if not ended.any():
+        return observations
+    if "final_obs" not in info:
+        raise ValueError(
+            "env: expected info['final_obs'] with the final observations, as in autoreset mode SAME_STEP, got none."
+        )
+    return [info["final_obs"][i] if ended[i] else observation for i, observation in enumerate(observations)]
+
+
+def _predicted(model: Any, observation: Any) -> Any:  # noqa: ANN401
+    result = model.predict(observation, deterministic=True)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(f"policy: expected predict to return (action, state), got {type(result).__name__}.")
+    if result[1] is not None:
+        raise ValueError("policy: expected one without memory, got a recurrent model; its rewards are no MRP.")
+    return result[0]

@@ -1,0 +1,18 @@
+"""Evaluators: policy-evaluation algorithms on a context, each ``fit(context) -> ValueFunction``."""
+
+from icrl_agents.evaluators.closed_forms import LSTD, KernelLSTD, MonteCarlo
+from icrl_agents.evaluators.linear import AverageRewardTD, LinearTD, ResidualGradient, TDLambda
+from icrl_agents.evaluators.sweeps import KernelTD, TabularTD, WeightedSoftmaxTD
+
+__all__ = [
+    "WeightedSoftmaxTD",
+    "KernelTD",
+    "TabularTD",
+    "LinearTD",
+    "TDLambda",
+    "ResidualGradient",
+    "AverageRewardTD",
+    "LSTD",
+    "KernelLSTD",
+    "MonteCarlo",
+]

@@ -1,0 +1,202 @@
+"""Closed forms: the fixed points of the sweeps, and the Monte-Carlo average.
+
+Systems are solved in float64, whatever the context's type, and never inverted. Depth is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from icrl_agents.attention import KernelAttention, SoftmaxAttention, check_kernel
+from icrl_agents.context import Context
+from icrl_agents.eligibility import discounted_features, features
+from icrl_agents.kernels import Identity, Kernel
+from icrl_agents.value_function import ValueFunction
+
+SMALLEST_RECIPROCAL_CONDITION = 1e-13
+"""Systems below it are refused: fewer than three digits of their solution would be meaningful."""
+
+
+@dataclass(frozen=True)
+class LSTD:
+    """Least-squares TD: v(x) = wᵀx with (Σ_k x_k (x_k − γ_k x′_k)ᵀ + ridge·I) w = Σ_k x_k R_k.
+
+    At ridge = 0 it is the limit of ``LinearTD``. Where the context's states do not span all d dimensions, w is
+    taken in their span, as the sweeps do: directions that no state has shown have weight 0. So with one-hot
+    features an unvisited state has v = 0, and many copies of one state are no difficulty.
+
+    Args:
+        ridge: Added to the diagonal, ≥ 0; on the scale of a sum over the transitions.
+
+    Example:
+        >>> context = Context([[1.0, 0.0]], [1.0], [0.9], [[1.0, 0.0]])
+        >>> LSTD().fit(context)([[1.0, 0.0], [0.0, 1.0]]).round(decimals=6)
+        tensor([10.,  0.], dtype=torch.float64)
+    """
+
+    ridge: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Checks the arguments."""
+        _check_ridge(self.ridge)
+
+    def fit(self, context: Context) -> ValueFunction:
+        """Returns the value function of ``context``.
+
+        Raises:
+            ValueError: If the values are not determined, saying what is singular.
+        """
+        x, x_next = context.states, discounted_features(context)
+        epsilon = torch.finfo(context.dtype).eps
+
+        def solve(valid: Tensor, x: Tensor, x_next: Tensor, rewards: Tensor) -> Tensor:
+            return self._weights(x[valid], x_next[valid], rewards[valid], epsilon)
+
+        w = _each(solve, context, x, x_next, context.rewards)
+        return ValueFunction([features], [w[..., None, :]], context)
+
+    def _weights(self, x: Tensor, x_next: Tensor, rewards: Tensor, epsilon: float) -> Tensor:
+        """Solves in the singular basis X = W S Uᵀ, where the condition does not depend on the features' scale.
+
+        With w = U h u and h = (s² + ridge)^(−1/2), the system is (I − h s Wᵀ X′ U h) u = h s Wᵀ R.
+        """
+        W, s, Ut = torch.linalg.svd(x, full_matrices=False)
+        rank = int((s > max(x.shape) * epsilon * s[:1]).sum())
+        W, s, U = W[:, :rank], s[:rank], Ut[:rank].mT
+        h = (s.square() + self.ridge).rsqrt()
+        operator = torch.eye(rank).to(s) - (h * s)[:, None] * (W.mT @ (x_next @ U)) * h
+
+        def singular(found: int) -> str:
+            return (
+                f"LSTD: Σ x (x − γx′)ᵀ + ridge·I is singular, of rank {found} in the {rank} dimensions that the "
+                f"{len(torch.unique(x, dim=0))} distinct states of the context span (d = {x.shape[-1]})"
+            )
+
+        u = _solve(operator, h * s * (W.mT @ rewards), singular, self.ridge)
+        return U @ (h * u)
+
+
+@dataclass(frozen=True)
+class KernelLSTD:
+    """Kernel LSTD: v(x) = Σ_k w_k κ(x_k, x) with (K − γK′ + ridge·I) w = R, K_ij = κ(x_i, x_j), K′_ij = κ(x′_i, x_j).
+
+    At ridge = 0 it is the limit of ``KernelTD`` or, with ``normalise=True``, of ``WeightedSoftmaxTD``, whose weights
+    take the place of κ. Transitions that share a state share an equation, namely the sum of theirs: so repeated
+    states make nothing singular, and at ridge = 0 every distinct state's mean TD error is 0. In continuous spaces,
+    where every state is distinct, that interpolates the noise: use a ridge.
+
+    Args:
+        kernel: κ; see ``icrl_agents.kernels``.
+        ridge: Added to the diagonal, ≥ 0.
+        normalise: Whether the weights of a query sum to 1.
+    """
+
+    kernel: Kernel
+    ridge: float = 0.0
+    normalise: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the arguments."""
+        check_kernel(self.kernel)
+        _check_ridge(self.ridge)
+
+    def fit(self, context: Context) -> ValueFunction:
+        """Returns the value function of ``context``.
+
+        Raises:
+            ValueError: If the values are not determined, saying what is singular.
+        """
+        rule = SoftmaxAttention(self.kernel) if self.normalise else KernelAttention(self.kernel, 1.0)
+        attention = rule.bind(context.states, context.mask)
+        weights = attention(context.points)
+        index = context.successors[..., None].expand(*context.successors.shape, len(context))
+        K_next = context.discounts[..., None] * torch.gather(weights, -2, index)
+        operator = weights[..., : len(context), :] - K_next
+        w = _each(self._weights, context, operator, context.states, context.rewards)
+        return ValueFunction([attention], [w[..., None, :]], context)
+
+    def _weights(self, valid: Tensor, operator: Tensor, states: Tensor, rewards: Tensor) -> Tensor:
+        if not bool(valid.any()):
+            return torch.zeros_like(rewards)
+        _, group, counts = torch.unique(states[valid], dim=0, return_inverse=True, return_counts=True)
+        counts = counts.to(rewards)
+
+        def mean(rows: Tensor) -> Tensor:
+            """Mean of the rows of each distinct state."""
+            total = rows.new_zeros((len(counts), *rows.shape[1:])).index_add_(0, group, rows)
+            return (total.mT / counts).mT
+
+        # Columns of one state are equal, so their mean is each of them; w is spread evenly over them.
+        system = mean(mean(operator[valid][:, valid]).mT).mT + torch.diag(self.ridge / counts)
+
+        def singular(found: int) -> str:
+            return f"KernelLSTD: K − γK′ + ridge·I is singular, of rank {found} over the {len(counts)} distinct states"
+
+        total = _solve(system, mean(rewards[valid, None])[:, 0], singular, self.ridge)
+        w = rewards.new_zeros(len(valid))
+        w[valid] = (total / counts)[group]
+        return w
+
+
+@dataclass(frozen=True)
+class MonteCarlo:
+    """Every-visit Monte-Carlo: v(x) = Σ_k K(x_k, x) G_k, G_k = R_k + γ_k G_{k+1} along the trajectory.
+
+    K is the normalised kernel; with ``Identity()`` v(x) is the mean return from x, and 0 where x was never visited.
+    The return of a truncated trajectory takes nothing beyond its end, so it is too small near it: ``min_tail``
+    leaves such transitions out.
+
+    Args:
+        kernel: κ ≥ 0.
+        min_tail: Rewards that a return must hold to count, unless its trajectory terminates.
+    """
+
+    kernel: Kernel = field(default_factory=Identity)
+    min_tail: int = 0
+
+    def __post_init__(self) -> None:
+        """Checks the arguments."""
+        check_kernel(self.kernel)
+        if isinstance(self.min_tail, bool) or not isinstance(self.min_tail, int) or self.min_tail < 0:
+            raise ValueError(f"min_tail: expected an integer ≥ 0, got {self.min_tail!r}.")
+
+    def fit(self, context: Context) -> ValueFunction:
+        """Returns the value function of ``context``."""
+        returns, tails = context.returns()
+        attention = SoftmaxAttention(self.kernel).bind(context.states, context.mask & (tails >= self.min_tail))
+        return ValueFunction([attention], [returns[..., None, :]], context)
+
+
+def _check_ridge(ridge: float) -> None:
+    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= float(ridge) < float("inf"):
+        raise ValueError(f"ridge: expected a finite number ≥ 0, got {ridge!r}.")
+
+
+def _each(solve: Callable[..., Tensor], context: Context, *tensors: Tensor) -> Tensor:
+    """Applies ``solve(mask, *tensors)`` to each context of a batch, in float64."""
+    batch = context.mask.shape[:-1]
+    flat = [t.double().reshape(batch.numel(), *t.shape[len(batch) :]) for t in tensors]
+    mask = context.mask.reshape(batch.numel(), len(context))
+    solved = torch.stack([solve(*each) for each in zip(mask, *flat, strict=True)])
+    return solved.reshape(*batch, *solved.shape[1:]).to(context.dtype)
+
+
+def _solve(matrix: Tensor, right: Tensor, singular: Callable[[int], str], ridge: float) -> Tensor:
+    """Solves ``matrix @ x = right``; ValueError if that is singular or hopelessly ill-conditioned."""
+    if len(matrix) == 0:
+        return right
+    reciprocal = 1.0 / float(torch.linalg.cond(matrix, p=1))
+    if reciprocal < SMALLEST_RECIPROCAL_CONDITION:
+        rank = int(torch.linalg.matrix_rank(matrix))
+        remedy = f"larger than {ridge:g}" if ridge else f"> 0, for instance {1e-6 * len(right):g}"
+        raise ValueError(
+            f"{singular(rank)} (reciprocal condition number {reciprocal:.0e}), so the context does not determine "
+            f"the values, as with γ = 1 and no termination or with a kernel too wide for the distances between states; "
+            f"pass ridge {remedy}."
+        )
+    return torch.linalg.solve(matrix, right)

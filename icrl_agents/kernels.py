@@ -1,0 +1,218 @@
+"""Kernels κ(x, x′): how far a transition's TD error reaches.
+
+Every kernel is a module ``(x (*batch, m, d), y (*batch, n, d)) -> (*batch, m, n)``. Those with a closed form of
+log κ offer it as ``score``, which is what softmax attention exponentiates. Their weights are frozen parameters,
+so that they are saved with a model, and become trainable with ``requires_grad_(True)``. Any callable of the same
+shape is accepted wherever a kernel is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from icrl_agents.arrays import as_tensor
+
+Kernel = Callable[[Tensor, Tensor], Tensor]
+LengthScale = float | Tensor | Literal["median"]
+_LARGEST_MEDIAN_SAMPLE = 1_000
+
+
+class _Radial(nn.Module):
+    """What the kernels of a scaled Euclidean distance ρ = ‖(x − x′)/ℓ‖ share.
+
+    Distances are computed from differences, not from ‖x‖² + ‖x′‖² − 2xᵀx′, which loses all digits where the
+    states are close to each other and far from the origin.
+    """
+
+    length_scale: Tensor | None
+
+    def __init__(self, length_scale: LengthScale = 1.0) -> None:
+        super().__init__()
+        if isinstance(length_scale, str):
+            if length_scale != "median":
+                raise ValueError(f"length_scale: expected a number, a tensor (d,) or 'median', got {length_scale!r}.")
+            self.register_parameter("length_scale", None)
+        else:
+            self.length_scale = nn.Parameter(_positive("length_scale", length_scale), requires_grad=False)
+
+    def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
+        """Returns the kernel for one context: itself, or with ℓ set to the median distance between ``keys``."""
+        if self.length_scale is not None:
+            return self
+        return type(self)(median_distance(keys, mask)[..., None, None])
+
+    def distance(self, x: Tensor, y: Tensor) -> Tensor:
+        """ρ(x, y) = ‖(x − y)/ℓ‖, shape ``(*batch, m, n)``."""
+        if self.length_scale is None:
+            return self.bind(y).distance(x, y)
+        scale = self.length_scale.to(x)
+        if scale.ndim == 1 and len(scale) not in (1, x.shape[-1]):
+            raise ValueError(f"length_scale: expected one number per state dimension, {x.shape[-1]}, got {len(scale)}.")
+        return torch.cdist(x / scale, y / scale, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def extra_repr(self) -> str:
+        """The length scale."""
+        return f"length_scale={'median' if self.length_scale is None else self.length_scale.tolist()}"
+
+
+class RBF(_Radial):
+    """Gaussian kernel κ(x, x′) = exp(−‖(x − x′)/ℓ‖²/2), score −‖(x − x′)/ℓ‖²/2.
+
+    Args:
+        length_scale: ℓ > 0 in the units of the states: a number, a tensor ``(d,)`` with one per dimension, or
+            ``"median"``, the median distance between the states of each context.
+
+    Raises:
+        ValueError: If ``length_scale`` is not positive and finite, or an unknown word.
+
+    Example:
+        >>> x = torch.tensor([[0.0], [2.0]], dtype=torch.float64)
+        >>> RBF(length_scale=2.0)(x, x)[0]
+        tensor([1.0000, 0.6065], dtype=torch.float64)
+    """
+
+    def score(self, x: Tensor, y: Tensor) -> Tensor:
+        """−ρ²/2."""
+        return -0.5 * self.distance(x, y).square()
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Exp(−ρ²/2)."""
+        return torch.exp(self.score(x, y))
+
+
+class Laplace(_Radial):
+    """Laplace kernel κ(x, x′) = exp(−‖(x − x′)/ℓ‖) with the Euclidean norm, score −‖(x − x′)/ℓ‖.
+
+    Args:
+        length_scale: As of ``RBF``.
+    """
+
+    def score(self, x: Tensor, y: Tensor) -> Tensor:
+        """−ρ."""
+        return -self.distance(x, y)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Exp(−ρ)."""
+        return torch.exp(self.score(x, y))
+
+
+class Identity(nn.Module):
+    """Indicator kernel κ(x, x′) = 1{x = x′}: under it, weighted softmax TD is tabular TD (arXiv 2605.07333)."""
+
+    def score(self, x: Tensor, y: Tensor) -> Tensor:
+        """0 where x = x′, −∞ elsewhere."""
+        return torch.log(self(x, y))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """1{x = x′}."""
+        distance = torch.cdist(x, y, p=float("inf"))
+        return (distance == 0).to(x.dtype)
+
+
+class DotProduct(nn.Module):
+    """Bilinear attention score g(x, x′) = xᵀ B x′, as a kernel κ = exp g (arXiv 2605.07333, dual-head layer).
+
+    Args:
+        matrix: B, shape ``(d, d)``.
+
+    Raises:
+        ValueError: If ``matrix`` is not square and finite.
+    """
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__()
+        matrix = as_tensor("matrix", matrix)
+        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not bool(torch.isfinite(matrix).all()):
+            raise ValueError(f"matrix: expected a finite square matrix (d, d), got shape {tuple(matrix.shape)}.")
+        self.matrix = nn.Parameter(matrix.detach().to(torch.float64).clone(), requires_grad=False)
+
+    def score(self, x: Tensor, y: Tensor) -> Tensor:
+        """xᵀ B y."""
+        return x @ self.matrix.to(x) @ y.mT
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Exp(xᵀ B y)."""
+        return torch.exp(self.score(x, y))
+
+
+class Exponential(nn.Module):
+    """Exponential kernel κ(x, x′) = exp(xᵀx′/τ), the one that a softmax head induces (arXiv 2605.09727).
+
+    Args:
+        temperature: τ > 0, in squared units of the states.
+    """
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = nn.Parameter(_positive("temperature", temperature), requires_grad=False)
+
+    def score(self, x: Tensor, y: Tensor) -> Tensor:
+        """xᵀy/τ."""
+        return (x / self.temperature.to(x)) @ y.mT
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Exp(xᵀy/τ)."""
+        return torch.exp(self.score(x, y))
+
+    def extra_repr(self) -> str:
+        """The temperature."""
+        return f"temperature={self.temperature.tolist()}"
+
+
+class Linear(nn.Module):
+    """Linear kernel κ(x, x′) = xᵀx′: under it, kernel TD is linear TD."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """xᵀy."""
+        return x @ y.mT
+
+
+class ReLU(nn.Module):
+    """Rectified dot product κ(x, x′) = max(0, xᵀx′)."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """max(0, xᵀy)."""
+        return torch.relu(x @ y.mT)
+
+
+def median_distance(keys: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Median distance between distinct states of each context, the usual heuristic for ℓ.
+
+    Pairs of equal states do not count, so the median stays positive when most states coincide; where all of
+    them do, it is 1. Of an even number of distances it is the lower of the two in the middle. Of more than 1,000
+    states, 1,000 evenly spaced ones are compared.
+
+    Args:
+        keys: States ``(*batch, n, d)``.
+        mask: False for padding, ``(*batch, n)``.
+
+    Returns:
+        The median, ``(*batch,)``.
+    """
+    batch = keys.shape[:-2]
+    flat = keys.reshape(batch.numel(), *keys.shape[-2:])
+    valid = torch.ones_like(flat[..., 0], dtype=torch.bool) if mask is None else mask.reshape(flat.shape[:-1])
+    return torch.stack([_median(k[v]) for k, v in zip(flat, valid, strict=True)]).reshape(batch)
+
+
+def _median(states: Tensor) -> Tensor:
+    if len(states) > _LARGEST_MEDIAN_SAMPLE:
+        chosen = torch.linspace(0, len(states) - 1, _LARGEST_MEDIAN_SAMPLE, dtype=torch.float64)
+        states = states[chosen.round().long()]
+    distances = torch.pdist(states)
+    distances = distances[distances > 0]
+    return distances.median() if len(distances) else states.new_ones(())
+
+
+def _positive(name: str, value: float | Tensor) -> Tensor:
+    tensor = as_tensor(name, value).detach()
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise TypeError(f"{name}: expected real numbers, got {value!r}.")
+    tensor = tensor.to(torch.float64, copy=True)
+    if tensor.numel() == 0 or not bool((torch.isfinite(tensor) & (tensor > 0)).all()):
+        raise ValueError(f"{name}: expected a positive finite number, got {value}.")
+    return tensor

@@ -1,0 +1,99 @@
+"""Recording: what one copy of an environment does, row after row, kept as episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from icrl_agents.context import Episode
+
+LONGEST_EPISODE = 50_000
+"""Steps after which an episode counts as endless, unless it is to be cut anyway."""
+
+
+@dataclass
+class Recorder:
+    """Keeps the episodes of one copy up to its quota; beyond that it only follows whether an episode is running.
+
+    Args:
+        row: From an observation to its row ``(d,)``, a new array on each call.
+        num_steps: Quota of transitions, or None.
+        num_episodes: Quota of episodes, or None.
+        max_episode_steps: Length at which an episode is cut, or None.
+
+    Attributes:
+        episodes: The episodes so far.
+        running: Whether an episode is running, so that the next action matters.
+    """
+
+    row: Callable[[Any], np.ndarray]
+    num_steps: int | None = None
+    num_episodes: int | None = None
+    max_episode_steps: int | None = None
+    episodes: list[Episode] = field(default_factory=list, init=False)
+    running: bool = field(default=False, init=False)
+    _observations: list[np.ndarray] = field(default_factory=list, init=False)
+    _rewards: list[float] = field(default_factory=list, init=False)
+    _taken: int = field(default=0, init=False)
+
+    @property
+    def full(self) -> bool:
+        """Whether the quota is reached."""
+        return self._taken == self.num_steps or len(self.episodes) == self.num_episodes
+
+    def begin(self, observation: Any) -> None:  # noqa: ANN401 - of any space
+        """Begins an episode at its first observation."""
+        self.running = True
+        self._observations, self._rewards = [self.row(observation)], []
+
+    def add(self, observation: Any, reward: Any, terminated: Any, truncated: Any) -> None:  # noqa: ANN401
+        """Adds a transition to ``observation``; terminated wins over truncated.
+
+        Raises:
+            ValueError: If the episode does not end.
+        """
+        self.running = not (terminated or truncated)
+        if self.full:
+            return
+        self._taken += 1
+        self._observations.append(self.row(observation))
+        self._rewards.append(np.asarray(reward, dtype=np.float64).item())
+        if len(self._rewards) == self.max_episode_steps:
+            self.running = False
+        if not self.running or self._taken == self.num_steps:
+            self.episodes.append(Episode(np.stack(self._observations), np.array(self._rewards), bool(terminated)))
+        elif self.num_steps is None and self.max_episode_steps is None and len(self._rewards) == LONGEST_EPISODE:
+            raise ValueError(
+                f"num_episodes: an episode has not ended after {LONGEST_EPISODE:,} steps; ask for num_steps instead, "
+                "or pass max_episode_steps (for a vector environment, to gymnasium.make_vec)."
+            )
+
+
+def flattening(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
+    """Returns the function from an observation in ``space`` to its row ``(d,)``, a new array on each call.
+
+    Raises:
+        TypeError: If observations have no fixed number of entries.
+        ValueError: If they are pixels.
+    """
+    if not space.is_np_flattenable:
+        raise TypeError(f"env: expected observations that flatten to a vector of numbers, got {space}.")
+    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) >= 3:
+        raise ValueError(
+            f"env: pixel observations {space.shape} are no features to compare states by; expected a vector: "
+            "encode them first, for instance with gymnasium.wrappers.TransformObservation."
+        )
+    dim = spaces.flatdim(space)
+
+    def row(observation: Any) -> np.ndarray:  # noqa: ANN401
+        box = isinstance(space, spaces.Box)
+        flat = np.array(observation).ravel() if box else np.asarray(spaces.flatten(space, observation))
+        if flat.shape != (dim,):
+            raise ValueError(f"env: expected observations of {dim} numbers as in {space}, got {flat.size}.")
+        return flat if flat.dtype in (np.float32, np.float64) else flat.astype(np.float64)
+
+    return row

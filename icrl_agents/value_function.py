@@ -1,0 +1,137 @@
+"""The value function that an evaluator infers from a context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from numbers import Integral
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from icrl_agents.arrays import floating
+from icrl_agents.attention import BoundAttention
+from icrl_agents.context import Context
+
+Basis = Callable[[Tensor], Tensor]
+
+
+class DivergenceError(ArithmeticError):
+    """Values left the finite numbers: the step size or the kernel does not contract on this context."""
+
+
+class Evaluator(Protocol):
+    """A function operator: a context in, a value function out."""
+
+    def fit(self, context: Context) -> ValueFunction:
+        """Returns the value function inferred from ``context``."""
+        ...
+
+
+class ValueFunction:
+    """A value function v: states ``(*batch, m, d)`` (or one state ``(d,)``) to values ``(*batch, m)`` (or ``()``).
+
+    Whatever the evaluator, the value is an expansion v_ℓ(x) = Σ_t Σ_k b_tk(x) w_tk^ℓ: kernels of the context's
+    transitions for softmax and kernel TD, the features themselves for linear TD. So a query costs one row of the
+    basis, never the sweeps or layers again.
+
+    Args:
+        bases: Functions ``(*batch, m, d) -> (*batch, m, k)``.
+        coefficients: For each basis, w^ℓ for depths ℓ = 0 … L, shape ``(*batch, L+1, k)``.
+        context: The context it was inferred from.
+        depth: The depth read by ``__call__``, default L.
+        average_rewards: For average-reward evaluators, r̄_ℓ, shape ``(*batch, L+1)``.
+
+    Raises:
+        DivergenceError: If a coefficient is not finite, naming the first such sweep.
+    """
+
+    def __init__(
+        self,
+        bases: Sequence[Basis],
+        coefficients: Sequence[Tensor],
+        context: Context,
+        depth: int | None = None,
+        average_rewards: Tensor | None = None,
+    ) -> None:
+        self.context = context
+        self.average_rewards = average_rewards
+        self._bases, self._coefficients = tuple(bases), tuple(coefficients)
+        self.max_depth = self._coefficients[0].shape[-2] - 1
+        self.depth = self.max_depth if depth is None else depth
+        if depth is None:
+            self._check_finite()
+
+    def __call__(self, states: Any) -> Tensor:  # noqa: ANN401
+        """Values of ``states (*batch, m, d)`` at this depth, ``(*batch, m)``.
+
+        States of a narrower floating type are promoted to the context's, wider ones promote the computation.
+
+        Raises:
+            TypeError: If the states are not float32 or float64.
+            ValueError: If their last dimension is not d or one of them is not finite.
+        """
+        return self.by_depth(states, [self.depth])[..., 0]
+
+    def at_depth(self, depth: int) -> ValueFunction:
+        """The value function after ``depth`` sweeps or layers, 0 ≤ depth ≤ ``max_depth``."""
+        depth = self._check_depth(depth)
+        return ValueFunction(self._bases, self._coefficients, self.context, depth, self.average_rewards)
+
+    def by_depth(self, states: Any, depths: Sequence[int] | None = None) -> Tensor:  # noqa: ANN401
+        """Values after each of several depths at once, ``(*batch, m, len(depths))``; default 0 … ``max_depth``."""
+        chosen = list(range(self.max_depth + 1)) if depths is None else [self._check_depth(depth) for depth in depths]
+        queries, single = self._queries(states)
+        terms = [
+            basis(queries) @ coefficients[..., chosen, :].to(queries).mT
+            for basis, coefficients in zip(self._bases, self._coefficients, strict=True)
+        ]
+        values = torch.stack(terms).sum(0)
+        return values[..., 0, :] if single else values
+
+    def td_errors(self, context: Context) -> Tensor:
+        """TD errors δ_k = R_k + γ_k v(x′_k) − v(x_k) on ``context``, ``(*batch, n)``; held out or its own."""
+        return context.td_errors(self(context.points))
+
+    def effective_sample_size(self, states: Any) -> Tensor:  # noqa: ANN401
+        """(Σ_k |K_k|)² / Σ_k K_k² per state, ``(*batch, m)``: how many transitions a value rests on, 0 to n.
+
+        Raises:
+            TypeError: If the value function is not a kernel expansion (linear TD, LSTD).
+        """
+        basis = self._bases[-1]
+        if not isinstance(basis, BoundAttention):
+            raise TypeError("effective_sample_size: defined for kernel expansions; this value function is linear.")
+        queries, single = self._queries(states)
+        weights = basis(queries).abs()
+        peak = weights.amax(-1, keepdim=True) if weights.shape[-1] else weights.sum(-1, keepdim=True)
+        weights = weights / peak.masked_fill(peak == 0, 1.0)
+        square = weights.square().sum(-1)
+        size = weights.sum(-1).square() / square.masked_fill(square == 0, 1.0)
+        return size[..., 0] if single else size
+
+    def _queries(self, states: Any) -> tuple[Tensor, bool]:  # noqa: ANN401
+        queries = floating("states", states)
+        if queries.ndim == 0 or queries.shape[-1] != self.context.dim:
+            raise ValueError(f"states: expected shape (..., m, {self.context.dim}), got {tuple(queries.shape)}.")
+        if not bool(torch.isfinite(queries).all()):
+            raise ValueError("states: expected finite numbers, got NaN or inf.")
+        dtype = torch.promote_types(queries.dtype, self.context.dtype)
+        single = queries.ndim == 1
+        return (queries[None] if single else queries).to(self.context.device, dtype), single
+
+    def _check_depth(self, depth: int) -> int:
+        if isinstance(depth, bool) or not isinstance(depth, Integral) or not 0 <= depth <= self.max_depth:
+            raise ValueError(f"depth: expected an integer from 0 to {self.max_depth}, got {depth!r}.")
+        return int(depth)
+
+    def _check_finite(self) -> None:
+        for coefficients in self._coefficients:
+            finite = torch.isfinite(coefficients).all(-1)
+            finite = finite.reshape(-1, finite.shape[-1]).all(0)
+            if not bool(finite.all()):
+                first = int((~finite).nonzero()[0])
+                raise DivergenceError(
+                    f"values are not finite from sweep {first} on: the iteration diverges on this context; "
+                    "take a smaller step_size, a narrower kernel or fewer sweeps."
+                )

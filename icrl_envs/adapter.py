@@ -1,0 +1,126 @@
+"""The one adapter that turns a process into a Gymnasium environment."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from icrl_envs import arguments
+from icrl_envs.process import Process
+
+
+class ProcessEnv(gym.Env[np.ndarray, np.int64]):
+    """A Markov reward process as a Gymnasium environment with one action.
+
+    ``reset(seed=...)`` drives the start and the transitions and nothing else. Where the environment was given a way
+    to draw tasks, ``reset(options={"task_seed": k})`` replaces the process by task k, for this episode and the
+    following ones. Integer states are reported as ``info["state"]``.
+
+    Args:
+        process: The process to run.
+        draw: Called as ``draw(task_seed=k)``, returns the process of task k with the same observation space.
+        task_seed: The task that ``process`` is, if it was drawn.
+        render_mode: None, ``"ansi"`` or ``"rgb_array"``.
+
+    Raises:
+        ValueError: If the render mode is unknown.
+
+    Example:
+        >>> from icrl_envs import FiniteProcess
+        >>> process = FiniteProcess([[0.0, 1.0], [1.0, 0.0]], [1.0, 0.0], [[1.0], [-1.0]], 0.5, [1.0, 0.0])
+        >>> env = ProcessEnv(process)
+        >>> env.reset(seed=0)
+        (array([1.]), {'state': 0})
+        >>> env.step(np.int64(0))
+        (array([-1.]), 1.0, False, False, {'state': 1})
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012 (declared so by Gymnasium)
+
+    def __init__(
+        self,
+        process: Process[Any],
+        *,
+        draw: Callable[..., Process[Any]] | None = None,
+        task_seed: int | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        """Take the process; nothing is sampled before ``reset``."""
+        if render_mode is not None:
+            arguments.choice("render_mode", render_mode, self.metadata["render_modes"])
+        self.process = process
+        self.task_seed = task_seed
+        self.render_mode = render_mode
+        self.observation_space = process.observation_space
+        self.action_space = spaces.Discrete(1)
+        self._draw = draw
+        self._state: Any = None
+        self._running = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Return the observation and info of a start state.
+
+        Args:
+            seed: Seeds the start and the transitions; None continues the current stream.
+            options: ``{"task_seed": k}`` goes over to task k.
+
+        Raises:
+            ValueError: If an option is unknown, or the environment has a fixed process and cannot draw tasks.
+        """
+        task_seed = arguments.reset_task_seed(options)
+        process = self.process if task_seed is None else self._drawn(task_seed)
+        super().reset(seed=seed)
+        self.process = process
+        self.task_seed = self.task_seed if task_seed is None else task_seed
+        self._state = process.sample_start(self.np_random)
+        self._running = True
+        return process.observe(self._state), self._info()
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        """Move one step on; the only action is 0.
+
+        Raises:
+            ValueError: If the action is not 0.
+            gymnasium.error.ResetNeeded: If the episode has not begun or has terminated.
+        """
+        if not self._running:
+            raise gym.error.ResetNeeded(
+                "step() needs a running episode: call reset() first, and after each termination."
+            )
+        if not self.action_space.contains(action):
+            raise ValueError(f"action must be 0, the only action of a Markov reward process; got {action!r}.")
+        self._state, reward, terminated = self.process.sample_step(self._state, self.np_random)
+        self._running = not terminated
+        return self.process.observe(self._state), reward, terminated, False, self._info()
+
+    def render(self) -> np.ndarray | str | None:
+        """Return the current state as text or as an image ``(H, W, 3)`` of bytes, by the render mode.
+
+        Raises:
+            gymnasium.error.ResetNeeded: If there is no state yet.
+        """
+        if self.render_mode is None:
+            gym.logger.warn(
+                "render() needs a render mode: make the environment with render_mode='rgb_array' or 'ansi'."
+            )
+            return None
+        if self._state is None:
+            raise gym.error.ResetNeeded("render() needs a state: call reset() first.")
+        from icrl_envs import rendering  # matplotlib is loaded for pictures only
+
+        draw = rendering.text if self.render_mode == "ansi" else rendering.image
+        return draw(self.process, self._state)
+
+    def _drawn(self, task_seed: int) -> Process[Any]:
+        """Return the process of another task."""
+        if self._draw is None:
+            raise ValueError("options must be empty: this environment runs one given process and draws no tasks.")
+        return self._draw(task_seed=task_seed)
+
+    def _info(self) -> dict[str, Any]:
+        """Return the state's index where states are integers."""
+        return {"state": self._state} if isinstance(self._state, int) else {}

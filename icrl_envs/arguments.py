@@ -1,0 +1,134 @@
+"""Checks of the arguments that cross the public boundary; each error names the argument and the way out."""
+
+import difflib
+import math
+import numbers
+import operator
+from collections.abc import Collection
+from typing import Any
+
+
+def choice(name: str, value: object, options: Collection[str]) -> str:
+    """Return ``value`` if it is one of ``options``.
+
+    Args:
+        name: The argument's name, as the caller spelled it.
+        value: What the caller passed.
+        options: The valid strings, in the order in which the error lists them.
+
+    Raises:
+        TypeError: If ``value`` is not a string.
+        ValueError: If ``value`` is not one of ``options``; the message suggests the closest one.
+    """
+    listed = ", ".join(repr(option) for option in options)
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be one of {listed}; got {value!r} of type {type(value).__name__}.")
+    if value not in options:
+        raise ValueError(f"{name} must be one of {listed}; got {value!r}.{suggestion(value, options)}")
+    return value
+
+
+def suggestion(value: str, options: Collection[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the closest option, or an empty string where none is close."""
+    closest = difflib.get_close_matches(value, options, n=1)
+    return f" Did you mean {closest[0]!r}?" if closest else ""
+
+
+def integer(name: str, value: object, minimum: int, maximum: int | None = None) -> int:
+    """Return ``value`` as a Python int in ``[minimum, maximum]``; a bool is not an integer here.
+
+    Args:
+        name: The argument's name, as the caller spelled it.
+        value: What the caller passed: a Python or NumPy integer.
+        minimum: The smallest valid value.
+        maximum: The largest valid value; None means unbounded.
+
+    Raises:
+        TypeError: If ``value`` is not an integer.
+        ValueError: If ``value`` is outside the range.
+    """
+    expected = f"an integer ≥ {minimum}" if maximum is None else f"an integer in [{minimum}, {maximum}]"
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(f"{name} must be {expected}; got {value!r} of type {type(value).__name__}.")
+    number = operator.index(value)
+    if number < minimum or (maximum is not None and number > maximum):
+        raise ValueError(f"{name} must be {expected}; got {number}.")
+    return number
+
+
+def real(
+    name: str,
+    value: object,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    low_open: bool = False,
+    high_open: bool = False,
+) -> float:
+    """Return ``value`` as a finite Python float between ``low`` and ``high``; a bool is not a number here.
+
+    Args:
+        name: The argument's name, as the caller spelled it.
+        value: What the caller passed: a Python or NumPy real number.
+        low: The lower end of the range.
+        high: The upper end of the range.
+        low_open: Whether ``low`` itself is excluded.
+        high_open: Whether ``high`` itself is excluded.
+
+    Raises:
+        TypeError: If ``value`` is not a real number.
+        ValueError: If ``value`` is outside the range, infinite or NaN.
+    """
+    left = "(" if low_open or math.isinf(low) else "["
+    right = ")" if high_open or math.isinf(high) else "]"
+    expected = f"a finite number in {left}{low:g}, {high:g}{right}"
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError(f"{name} must be {expected}; got {value!r} of type {type(value).__name__}.")
+    number = float(value)
+    above = number > low if low_open else number >= low
+    below = number < high if high_open else number <= high
+    if not (math.isfinite(number) and above and below):
+        raise ValueError(f"{name} must be {expected}; got {number!r}.")
+    return number
+
+
+def discount(gamma: object) -> float:
+    """Return ``gamma`` as a float in ``[0, 1)``, the range in which every recurrent process has a value.
+
+    Raises:
+        TypeError: If ``gamma`` is not a real number.
+        ValueError: If ``gamma`` is outside ``[0, 1)``.
+    """
+    try:
+        return real("gamma", gamma, 0.0, 1.0, high_open=True)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} At gamma ≥ 1 the sum of rewards of a process that never ends is infinite: "
+            "use a discount below 1, such as 0.99."
+        ) from None
+
+
+def task_seed(seed: object) -> int:
+    """Return ``seed`` as the non-negative integer that names a task.
+
+    Raises:
+        TypeError: If ``seed`` is not an integer.
+        ValueError: If ``seed`` is negative.
+    """
+    return integer("task_seed", seed, 0)
+
+
+def reset_task_seed(options: dict[str, Any] | None) -> int | None:
+    """Return the ``task_seed`` of ``reset(options=...)``, or None where the task is to stay.
+
+    Raises:
+        TypeError: If the options are not a dictionary or the seed is not an integer.
+        ValueError: If there is an unknown option or the seed is negative.
+    """
+    if options is None:
+        return None
+    if not isinstance(options, dict):
+        raise TypeError(f"options must be a dictionary or None; got {options!r}.")
+    for key in options:
+        choice("the key of options", key, ("task_seed",))
+    return task_seed(options["task_seed"]) if "task_seed" in options else None

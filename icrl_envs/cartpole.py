@@ -1,0 +1,143 @@
+"""CartPole with random physics under a random policy, as a Markov reward process."""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv as Simulator
+
+from icrl_envs import arguments
+from icrl_envs.adapter import ProcessEnv
+from icrl_envs.random_streams import task_streams
+
+START_BOUND = 0.05  # each start coordinate is uniform in [-START_BOUND, START_BOUND], as in Gymnasium
+
+
+@dataclass(frozen=True)
+class CartPoleProcess:
+    """Gymnasium's CartPole under a fixed ε-greedy linear policy.
+
+        a = 1{wᵀs > 0} with probability 1 − ε, otherwise uniform in {0, 1}
+
+    Each step pays 1; the episode terminates when the pole or the cart leaves its bounds.
+
+    Args:
+        gravity: In m/s².
+        cart_mass: In kg.
+        pole_mass: In kg.
+        pole_half_length: In m.
+        force: In N, to the right for action 1 and to the left for action 0.
+        controller: w, four numbers for cart position, cart velocity, pole angle and pole velocity.
+        epsilon: ε in ``[0, 1]``, the share of uniformly random actions.
+        gamma: γ in ``[0, 1)``, the discount.
+    """
+
+    gravity: float
+    cart_mass: float
+    pole_mass: float
+    pole_half_length: float
+    force: float
+    controller: tuple[float, float, float, float]
+    epsilon: float
+    gamma: float
+
+    @cached_property
+    def _simulator(self) -> Simulator:
+        """Gymnasium's own equations of motion with this process's physics."""
+        simulator = Simulator()
+        simulator.gravity = self.gravity
+        simulator.masscart = self.cart_mass
+        simulator.masspole = self.pole_mass
+        simulator.length = self.pole_half_length
+        simulator.force_mag = self.force
+        simulator.total_mass = self.pole_mass + self.cart_mass
+        simulator.polemass_length = self.pole_mass * self.pole_half_length
+        return simulator
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """Twice the position and angle at which an episode ends; velocities have no bound."""
+        limits = 2.0 * self._simulator.x_threshold, 2.0 * self._simulator.theta_threshold_radians
+        high = np.array([limits[0], np.inf, limits[1], np.inf])
+        return spaces.Box(-high, high, dtype=np.float64)
+
+    def sample_start(self, rng: np.random.Generator) -> np.ndarray:
+        """Return a state ``(4,)`` close to upright and at rest: m, m/s, rad, rad/s."""
+        return rng.uniform(-START_BOUND, START_BOUND, 4)
+
+    def sample_step(self, state: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float, bool]:
+        """Return ``(next_state, 1.0, terminated)`` after the policy's action in ``state (4,)``."""
+        action = int(np.dot(self.controller, state) > 0)
+        if rng.random() < self.epsilon:
+            action = int(rng.integers(2))
+        self._simulator.state = state
+        self._simulator.steps_beyond_terminated = None
+        _, reward, terminated, _, _ = self._simulator.step(action)
+        return np.array(self._simulator.state), float(reward), terminated
+
+    def observe(self, state: np.ndarray) -> np.ndarray:
+        """Return the state ``(4,)`` itself, a new array on each call."""
+        return state.copy()
+
+
+def random_cartpole(*, gamma: float = 0.9, task_seed: int = 0) -> CartPoleProcess:
+    """Return CartPole with physics and policy drawn from the task (the ranges are those of :class:`CartPoleEnv`).
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If γ is outside ``[0, 1)`` or ``task_seed`` is negative.
+    """
+    physics, policy = task_streams(arguments.task_seed(task_seed), 2)
+    return CartPoleProcess(
+        gravity=physics.uniform(7.0, 13.0),
+        cart_mass=physics.uniform(0.5, 2.0),
+        pole_mass=physics.uniform(0.05, 0.5),
+        pole_half_length=physics.uniform(0.25, 1.0),
+        force=physics.uniform(5.0, 15.0),
+        controller=tuple(policy.uniform(0.0, 1.0, 4)),
+        epsilon=policy.uniform(0.1, 0.5),
+        gamma=arguments.discount(gamma),
+    )
+
+
+class CartPoleEnv(ProcessEnv):
+    """CartPole with randomised physics under a random policy, the action folded in.
+
+    ## Description
+    A task draws the physics and the policy: gravity 7–13 m/s², cart 0.5–2 kg, pole 0.05–0.5 kg, half pole length
+    0.25–1 m, force 5–15 N; an ε-greedy linear controller with weights from U(0, 1) and ε from U(0.1, 0.5). The
+    equations of motion are those of Gymnasium's `CartPole-v1`. The process itself is `env.unwrapped.process`.
+
+    ## Action Space
+    `Discrete(1)`: the policy acts, so that the environment is a Markov reward process.
+
+    ## Observation Space
+    `Box` of shape `(4,)`, float64: cart position in ±4.8 m, cart velocity in m/s, pole angle in ±0.419 rad, pole
+    angular velocity in rad/s.
+
+    ## Rewards
+    1 for every step, the terminating one included.
+
+    ## Starting State
+    Each coordinate from U(−0.05, 0.05).
+
+    ## Episode End
+    Terminated when the cart leaves ±2.4 m or the pole ±12°; truncated after 500 steps.
+
+    ## Arguments
+    * `gamma=0.9`: the discount, in [0, 1).
+    * `task_seed=0`: names the physics and the policy. `reset(options={"task_seed": k})` goes over to task k.
+    * `render_mode=None`: `"ansi"` or `"rgb_array"` (drawn with Matplotlib, no pygame needed).
+
+    ## Version History
+    * v0: first version.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 50}  # noqa: RUF012 (declared so by Gymnasium)
+
+    def __init__(self, gamma: float = 0.9, task_seed: int = 0, render_mode: str | None = None) -> None:
+        """Draw the task."""
+        draw = partial(random_cartpole, gamma=gamma)
+        super().__init__(draw(task_seed=task_seed), draw=draw, task_seed=task_seed, render_mode=render_mode)

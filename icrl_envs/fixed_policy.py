@@ -1,0 +1,122 @@
+"""Any environment under a fixed policy: a Markov reward process."""
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from icrl_envs.random_streams import policy_stream
+
+ActionFunction = Callable[[Any, np.random.Generator], Any]
+
+
+class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstructorArgs):
+    """Folds a policy into an environment, which leaves one action, 0: "let the policy act".
+
+    The policy's randomness is a stream of its own, derived from ``reset(seed=...)`` and independent of the
+    environment's; ``reset()`` without a seed continues it. Actions beyond the bounds of a box are clipped to it, as
+    scripted policies and Gaussian noise expect.
+
+    Args:
+        env: Any Gymnasium environment.
+        policy: One of: a callable ``(observation, rng) -> action``; a Stable-Baselines3 model, whose
+            ``predict(observation, deterministic=True)`` is used; a scripted policy with ``get_action(observation)``.
+            It must have no memory, for the result to be a Markov reward process.
+
+    Raises:
+        TypeError: If ``env`` is not an environment or ``policy`` is none of these.
+
+    Example:
+        >>> def push_along(observation, rng):
+        ...     return int(observation[2] > 0)
+        >>> env = FixedPolicy(gym.make("CartPole-v1"), push_along)
+        >>> observation, info = env.reset(seed=0)
+        >>> observation, reward, terminated, truncated, info = env.step(0)
+        >>> reward, terminated
+        (1.0, False)
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], policy: Any) -> None:  # noqa: ANN401 (see Args)
+        """Find out how the policy is asked; it is not asked yet."""
+        gym.utils.RecordConstructorArgs.__init__(self, policy=policy, _disable_deepcopy=True)
+        gym.Wrapper.__init__(self, env)
+        self.action_space = spaces.Discrete(1)
+        self.policy = policy
+        self._act = action_function(policy)
+        self._rng: np.random.Generator | None = None
+        self._observation: Any = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset the environment and, where a seed is given, the policy's stream."""
+        observation, info = self.env.reset(seed=seed, options=options)
+        if seed is not None or self._rng is None:
+            self._rng = policy_stream(seed)
+        self._observation = copy.deepcopy(observation)
+        return observation, info
+
+    def step(self, action: np.int64) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take one step with the policy's action.
+
+        Raises:
+            ValueError: If ``action`` is not 0 or the policy's action does not fit the environment.
+            gymnasium.error.ResetNeeded: If the environment was never reset.
+        """
+        if self._rng is None:
+            raise gym.error.ResetNeeded("step() needs a running episode: call reset() first.")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action must be 0, which lets the policy act; got {action!r}.")
+        chosen = fitting_action(self._act(self._observation, self._rng), self.env.action_space)
+        observation, reward, terminated, truncated, info = self.env.step(chosen)
+        self._observation = copy.deepcopy(observation)
+        return observation, reward, terminated, truncated, info
+
+
+def action_function(policy: Any) -> ActionFunction:  # noqa: ANN401 (see FixedPolicy)
+    """Return ``policy`` as a function ``(observation, rng) -> action``.
+
+    Raises:
+        TypeError: If it has neither ``predict`` nor ``get_action`` and cannot be called with two arguments.
+    """
+    if hasattr(policy, "predict"):
+        return lambda observation, rng: policy.predict(observation, deterministic=True)[0]
+    if hasattr(policy, "get_action"):
+        return lambda observation, rng: policy.get_action(observation)
+    if not _takes_two(policy):
+        raise TypeError(
+            "policy must be a callable (observation, rng) -> action, or have predict(observation, deterministic=True) "
+            f"as Stable-Baselines3 models do, or get_action(observation) as scripted policies do; got {policy!r}."
+        )
+    return policy
+
+
+def _takes_two(policy: object) -> bool:
+    """Return whether ``policy`` can be called with two positional arguments, as far as can be told."""
+    if not callable(policy):
+        return False
+    try:
+        inspect.signature(policy).bind(None, None)
+    except ValueError:  # some built-in callables have no signature
+        return True
+    except TypeError:
+        return False
+    return True
+
+
+def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN401 (actions of any space)
+    """Return a policy's action as the space wants it: an int for a discrete one, clipped and cast for a box.
+
+    Raises:
+        ValueError: If the shape is not the space's, a number is not finite, or a discrete action is not in it.
+    """
+    if isinstance(space, spaces.Box):
+        array = np.asarray(action, dtype=space.dtype)
+        if array.shape != space.shape or not np.isfinite(array).all():
+            raise ValueError(f"the policy's action must be finite and of shape {space.shape}; got {action!r}.")
+        return array.clip(space.low, space.high)
+    if not space.contains(action):
+        raise ValueError(f"the policy's action must be in {space}; got {action!r} of type {type(action).__name__}.")
+    return int(action) if isinstance(space, spaces.Discrete) else action

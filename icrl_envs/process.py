@@ -1,0 +1,187 @@
+"""Markov reward processes as pure mathematics: what every process can do, and the finite ones in full."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+
+from icrl_envs import arguments
+
+State = TypeVar("State")
+
+
+class Process(Protocol[State]):
+    """A Markov reward process: a start, a step and what is seen of a state; it never changes."""
+
+    @property
+    def gamma(self) -> float:
+        """The discount γ in ``[0, 1)``."""
+        ...
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """The space, of dtype float64, that holds every observation."""
+        ...
+
+    def sample_start(self, rng: np.random.Generator) -> State:
+        """Return a state drawn from the start distribution."""
+        ...
+
+    def sample_step(self, state: State, rng: np.random.Generator) -> tuple[State, float, bool]:
+        """Return ``(next_state, reward, terminated)`` of one step from ``state``."""
+        ...
+
+    def observe(self, state: State) -> np.ndarray:
+        """Return the observation ``(d,)`` of ``state``, a new array on each call."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteProcess:
+    """A recurrent Markov reward process with finitely many states.
+
+    The arrays are copied to float64 and are read-only, so that a process is one fixed thing for its whole life.
+
+    Args:
+        transition_matrix: P, ``(S, S)``; row s is the distribution of the next state after s.
+        rewards: r, ``(S,)``; the reward of a step, paid for the state that is left.
+        features: Φ, ``(S, d)``; row s is the observation of state s.
+        gamma: γ in ``[0, 1)``, the discount.
+        start: ``(S,)``; the distribution of the first state.
+
+    Raises:
+        TypeError: If ``gamma`` is not a number or an array cannot be read as numbers.
+        ValueError: If a shape disagrees with the others, an entry is not finite, a row or ``start`` is not a
+            distribution, or γ is outside ``[0, 1)``.
+
+    Example:
+        >>> process = FiniteProcess([[0.0, 1.0], [1.0, 0.0]], [1.0, 0.0], [[1.0], [-1.0]], gamma=0.5, start=[1.0, 0.0])
+        >>> process.values().round(4)
+        array([1.3333, 0.6667])
+    """
+
+    transition_matrix: np.ndarray
+    rewards: np.ndarray
+    features: np.ndarray
+    gamma: float
+    start: np.ndarray
+
+    def __post_init__(self) -> None:
+        """Copy, check and freeze the arrays."""
+        P = _frozen_array("transition_matrix", self.transition_matrix, 2)
+        S = len(P)
+        arrays = {
+            "transition_matrix": P,
+            "rewards": _frozen_array("rewards", self.rewards, 1),
+            "features": _frozen_array("features", self.features, 2),
+            "start": _frozen_array("start", self.start, 1),
+        }
+        expected = {"transition_matrix": (S, S), "rewards": (S,), "features": (S, -1), "start": (S,)}
+        for name, array in arrays.items():
+            _check_shape(name, array, expected[name])
+            object.__setattr__(self, name, array)
+        _check_distributions("each row of transition_matrix", P)
+        _check_distributions("start", self.start[None])
+        object.__setattr__(self, "gamma", arguments.discount(self.gamma))
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Copy and pickle through the constructor, so that a copy is read-only too."""
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+    @property
+    def num_states(self) -> int:
+        """The number of states S."""
+        return len(self.rewards)
+
+    @property
+    def observation_space(self) -> spaces.Box:
+        """The box ``[-b, b]^d`` with b the largest absolute feature, but at least 1."""
+        bound = max(1.0, float(np.abs(self.features).max()))
+        return spaces.Box(-bound, bound, self.features.shape[1:], np.float64)
+
+    def values(self) -> np.ndarray:
+        """Return the value v = (I − γP)⁻¹ r of each state, ``(S,)``: the fixed point of v = r + γPv."""
+        return np.linalg.solve(np.eye(self.num_states) - self.gamma * self.transition_matrix, self.rewards)
+
+    def stationary_distribution(self) -> np.ndarray:
+        """Return the distribution μ, ``(S,)``, with μᵀP = μᵀ and Σ_s μ(s) = 1.
+
+        Raises:
+            ValueError: If several closed classes of states make μ ambiguous.
+        """
+        S = self.num_states
+        equations = np.vstack([np.eye(S) - self.transition_matrix.T, np.ones(S)])
+        solution, _, rank, _ = np.linalg.lstsq(equations, np.append(np.zeros(S), 1.0))
+        if rank < S:
+            raise ValueError(
+                "transition_matrix must have one closed class of states for a unique stationary distribution; "
+                "it has several. Connect them, or take them as separate processes."
+            )
+        weights = solution.clip(min=0.0)
+        return weights / weights.sum()
+
+    @cached_property
+    def cumulative_transitions(self) -> np.ndarray:
+        """The cumulative rows Σ_{u ≤ s'} P(s, u), ``(S, S)``, scaled to end in exactly 1."""
+        return _cumulative(self.transition_matrix)
+
+    @cached_property
+    def cumulative_start(self) -> np.ndarray:
+        """The cumulative start distribution, ``(S,)``, scaled to end in exactly 1."""
+        return _cumulative(self.start)
+
+    def sample_start(self, rng: np.random.Generator) -> int:
+        """Return a state drawn from ``start``, by inversion of one uniform number."""
+        return int(self.cumulative_start.searchsorted(rng.random(), side="right"))
+
+    def sample_step(self, state: int, rng: np.random.Generator) -> tuple[int, float, bool]:
+        """Return ``(s', r(s), False)`` with s' drawn from row s of P, by inversion of one uniform number."""
+        next_state = self.cumulative_transitions[state].searchsorted(rng.random(), side="right")
+        return int(next_state), float(self.rewards[state]), False
+
+    def observe(self, state: int) -> np.ndarray:
+        """Return the features ``(d,)`` of ``state``, a new array on each call."""
+        return self.features[state].copy()
+
+
+def _frozen_array(name: str, value: object, rank: int) -> np.ndarray:
+    """Return a read-only float64 copy of ``value`` with ``rank`` axes, none of them empty."""
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of real numbers with {rank} axes; {error}.") from None
+    if array.ndim != rank or array.size == 0:
+        raise ValueError(f"{name} must be a non-empty array with {rank} axes; got shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"{name} must be finite; got {array[~np.isfinite(array)][0]} among its entries.")
+    array.setflags(write=False)
+    return array
+
+
+def _check_shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> None:
+    """Compare a shape with the expected one, in which −1 stands for any length."""
+    if any(length not in (-1, actual) for length, actual in zip(expected, array.shape, strict=True)):
+        wanted = str(expected).replace("-1", "d")
+        raise ValueError(
+            f"{name} must have shape {wanted}, where transition_matrix is (S, S); got {array.shape}. "
+            "The arrays must speak of the same S states."
+        )
+
+
+def _check_distributions(name: str, rows: np.ndarray) -> None:
+    """Check that each row is non-negative and sums to one."""
+    bad = np.flatnonzero((rows < 0).any(axis=1) | (np.abs(rows.sum(axis=1) - 1) > 1e-8))
+    if bad.size:
+        row = rows[bad[0]]
+        raise ValueError(
+            f"{name} must be non-negative and sum to 1; row {bad[0]} has minimum {row.min():g} and sum {row.sum():g}."
+        )
+
+
+def _cumulative(weights: np.ndarray) -> np.ndarray:
+    """Return cumulative sums along the last axis, ending in exactly 1: states of probability 0 are never drawn."""
+    totals = weights.cumsum(axis=-1)
+    return totals / totals[..., -1:]

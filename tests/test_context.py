@@ -1,0 +1,288 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents import constructions
+from icrl_agents.context import Context, Episode
+from icrl_agents.evaluators import KernelTD, TabularTD, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF, Identity
+from icrl_agents.prompt import route
+
+NAN, INF = float("nan"), float("inf")
+
+
+def close(left, right, tolerance=1e-12):
+    torch.testing.assert_close(left, torch.as_tensor(right, dtype=left.dtype), rtol=tolerance, atol=tolerance)
+
+
+def trajectory(length, dim=2, seed=0, dtype=np.float64, terminated=False):
+    rng = np.random.default_rng(seed)
+    observations = rng.normal(size=(length + 1, dim)).astype(dtype)
+    return Episode(observations, rng.normal(size=length), terminated)
+
+
+def test_a_self_loop_is_worth_ten_if_truncated_and_one_if_terminated():
+    for terminated, value in ((False, 10.0), (True, 1.0)):
+        context = Context.from_episodes([Episode(np.zeros((2, 1)), np.ones(1), terminated)], 0.9)
+        close(TabularTD(num_sweeps=400).fit(context)([0.0]), value)
+
+
+def test_nothing_leaks_from_beyond_a_terminal_state():
+    episodes = [Episode(np.array([[0.0], [1.0], [0.0]]), np.array([0.0, 1.0]), terminated=True)]
+    values = TabularTD(num_sweeps=100).fit(Context.from_episodes(episodes, 0.9))([[0.0], [1.0]])
+    close(values, [0.9, 1.0])
+
+
+def test_an_episode_of_three_steps_is_exactly_its_three_transitions():
+    o = np.arange(8.0).reshape(4, 2)
+    context = Context.from_episodes([Episode(o, np.array([1.0, 2.0, 3.0]), terminated=True)], 0.9)
+    close(context.states, o[:3], 0)
+    close(context.rewards, [1.0, 2.0, 3.0], 0)
+    close(context.next_states, o[1:], 0)
+    close(context.discounts, [0.9, 0.9, 0.0], 0)
+
+
+def test_two_episodes_are_paired_within_themselves_only():
+    first, second = trajectory(4, seed=1), trajectory(3, seed=2, terminated=True)
+    alone, both = (Context.from_episodes(e, 0.9) for e in ([first], [first, second]))
+    row = torch.arange(1.0, 1.0 + len(both.points), dtype=torch.float64)
+    close(route(both, row)[:7], [1.8, 2.7, 3.6, 0.9 * row[7], 0.9 * row[5], 0.9 * row[6], 0.0])
+    model = constructions.weighted_softmax_td(Identity(), 6, form="temporal_shift")
+    close(model.fit(both)(alone.points), model.fit(alone)(alone.points))
+
+
+def test_an_empty_context_is_worth_nothing_and_its_gradients_are_finite():
+    context = Context(np.zeros((0, 2)), [], [], np.zeros((0, 2)))
+    queries = torch.randn(4, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64, requires_grad=True)
+    for evaluator in (
+        WeightedSoftmaxTD(RBF("median"), 3),
+        WeightedSoftmaxTD(RBF().requires_grad_(True), 3),
+        KernelTD(RBF("median"), 3),
+        TabularTD(3),
+        constructions.kernel_td(RBF(), 3),
+    ):
+        values = evaluator.fit(context)(queries)
+        close(values.detach(), torch.zeros(4), 0)
+        if values.requires_grad:
+            (gradient,) = torch.autograd.grad(values.sum(), queries)
+            close(gradient, torch.zeros(4, 2), 0)
+    assert Context.from_episodes([Episode(np.zeros((1, 2)), np.zeros(0))], 0.9).states.shape == (0, 2)
+
+
+def test_episodes_without_steps_add_nothing():
+    none = Episode(np.full((1, 2), 7.0), np.zeros(0), terminated=True)
+    episodes = [trajectory(2, seed=1), trajectory(3, seed=2)]
+    with_none = Context.from_episodes([none, episodes[0], none, episodes[1], none], 0.9)
+    without = Context.from_episodes(episodes, 0.9)
+    for name, tensor in vars(without).items():
+        assert torch.equal(getattr(with_none, name), tensor), name
+
+
+@pytest.mark.parametrize("garbage", [0.0, NAN, 1e30, -INF])
+@pytest.mark.parametrize("padding", ["left", "right"])
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD(RBF("median"), 8), KernelTD(RBF(0.5), 8), TabularTD(8)])
+def test_batched_contexts_equal_their_parts_whatever_the_padding_holds(evaluator, padding, garbage):
+    parts = [
+        Context.from_episodes([trajectory(n // 2, seed=n), trajectory(n - n // 2, seed=-n % 99, terminated=n > 3)], 0.9)
+        for n in (3, 7, 31)
+    ]
+    queries = torch.from_numpy(trajectory(5, seed=5).observations)
+    arrays = [np.full((3, 31, *t.shape[1:]), garbage) for t in (parts[0].states, parts[0].rewards) for _ in (0, 1)]
+    mask = np.zeros((3, 31), dtype=bool)
+    for b, part in enumerate(parts):
+        rows = slice(0, len(part)) if padding == "right" else slice(31 - len(part), 31)
+        mask[b, rows] = True
+        tensors = (part.states, part.next_states, part.rewards, part.discounts)
+        for array, tensor in zip(arrays, tensors, strict=True):
+            array[b, rows] = tensor
+    states, next_states, rewards, discounts = arrays
+    batches = [
+        Context(states, rewards, discounts, next_states, mask=mask),
+        Context.stack(parts, padding=padding),
+    ]
+    for batch in batches:
+        values = evaluator.fit(batch).by_depth(queries)
+        for b, part in enumerate(parts):
+            close(values[b], evaluator.fit(part).by_depth(queries), 1e-10)
+
+
+def test_terminated_wins_over_truncated():
+    # Episode has one flag only, so that nobody downstream can read the two the wrong way round.
+    context = Context.from_episodes([Episode(np.array([[0.0], [NAN]]), np.ones(1), terminated=True)], 0.9)
+    close(context.discounts, [0.0], 0)
+    assert context.points.shape == (1, 1)
+
+
+def test_types_are_promoted_and_never_narrowed():
+    double = Context.from_episodes([trajectory(9, seed=3)], 0.9)
+    assert double.dtype == torch.float64
+    single = double.to(dtype=torch.float32)
+    assert single.dtype == single.rewards.dtype == torch.float32
+    arrays = [t.numpy() for t in (single.states, single.rewards, single.discounts, single.next_states)]
+    assert Context(*arrays).dtype == torch.float32
+    for i in range(4):
+        mixed = [a.astype(np.float64) if i == j else a for j, a in enumerate(arrays)]
+        assert Context(*mixed).dtype == torch.float64
+    assert Context.from_episodes([trajectory(3, dtype=np.float32)], 0.9).dtype == torch.float64
+    assert Context(arrays[0], [1] * 9, [1] * 9, arrays[3]).dtype == torch.float64
+    evaluator = WeightedSoftmaxTD(RBF(), 20)
+    assert evaluator.fit(double)(double.states).dtype == torch.float64
+    assert evaluator.fit(single)(single.states).dtype == torch.float32
+    close(evaluator.fit(single)(single.states), evaluator.fit(double)(double.states).float(), 1e-4)
+    with pytest.raises(ValueError, match=r"states: expected finite numbers in torch.float32, got inf"):
+        Context([[1e300]], [1.0], [0.9], [[0.0]]).to(dtype=torch.float32)
+
+
+def test_arrays_of_any_layout_are_read_and_copied_without_a_warning():
+    base = np.arange(24.0).reshape(4, 6)
+    plain = Context(base[:, :3].copy(), np.ones(4), np.full(4, 0.5), base[:, 3:].copy())
+    frozen = base.copy()
+    frozen.flags.writeable = False
+    half = np.broadcast_to(0.5, (4,))
+    flipped = np.ascontiguousarray(base[::-1])[::-1]
+    for states in (base, frozen, flipped, base.astype(">f8"), np.asfortranarray(base), torch.from_numpy(base)):
+        context = Context(states[:, :3], [1.0] * 4, half, states[:, 3:], mask=np.broadcast_to(True, (4,)))
+        assert torch.equal(context.points, plain.points)
+        assert torch.equal(TabularTD(2).fit(context)(states[:, :3]), TabularTD(2).fit(plain)(plain.states))
+    rows = [torch.tensor(row, requires_grad=True) for row in base[:, :3]]
+    assert torch.equal(Context(rows, [1.0] * 4, half, base[:, 3:]).points, plain.points)
+    assert torch.equal(Context.from_episodes([Episode(frozen, half[:3])], 0.5).points, torch.from_numpy(base))
+    mask, ones = torch.ones(4, dtype=torch.bool), torch.ones(4)
+    aliased = Context(base[:, :3], ones, ones, base[:, 3:], mask=mask)
+    base[:], ones[:], mask[:] = NAN, NAN, False
+    assert torch.isfinite(aliased.points).all()
+    assert aliased.rewards.sum() == 4
+    assert aliased.mask.all()
+
+
+def test_gradients_flow_to_states_rewards_and_next_states():
+    generator = torch.Generator().manual_seed(0)
+    states, next_states = torch.randn(2, 5, 2, generator=generator, dtype=torch.float64).requires_grad_(True)
+    rewards = torch.randn(5, generator=generator, dtype=torch.float64).requires_grad_(True)
+    discounts = torch.tensor([0.9, 0.9, 0.0, 0.9, 0.9], dtype=torch.float64)
+    mask = torch.tensor([True, True, True, True, False])
+
+    def values(states, rewards, next_states):
+        return WeightedSoftmaxTD(RBF(), 4).fit(Context(states, rewards, discounts, next_states, mask))([[0.3, 0.1]])
+
+    assert torch.autograd.gradcheck(values, (states, rewards, next_states))
+    (unread,) = torch.autograd.grad(values(states, rewards, next_states), next_states)
+    close(unread[[2, 4]], torch.zeros(2, 2), 0)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.9])
+def test_a_contiguous_trajectory_stores_one_point_more_than_it_has_steps(gamma):
+    context = Context.from_episodes([trajectory(50)], gamma)
+    stored = sum(t.numel() for t in (context.points, context._terminal))
+    assert stored == (51 if gamma else 50 + 1) * 2
+    close(context.next_states[:-1], context.states[1:], 0)
+    found = Context(context.states, context.rewards, context.discounts, context.next_states)
+    assert torch.equal(found.points, context.points)
+    assert torch.equal(found.contiguous, context.contiguous)
+
+
+def test_a_context_survives_copying_and_pickling():
+    context = Context.from_episodes([trajectory(4, terminated=True)], 0.9)
+    for other in (copy.deepcopy(context), pickle.loads(pickle.dumps(context)), context.to("cpu")):
+        assert repr(other) == "Context(shape=(4, 2), dtype=torch.float64, device='cpu')"
+        close(other.next_states, context.next_states, 0)
+        assert torch.equal(other.mask, context.mask)
+
+
+GOOD = {"states": np.zeros((3, 2)), "rewards": np.zeros(3), "discounts": np.ones(3), "next_states": np.ones((3, 2))}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"states": np.zeros(3)}, ValueError, r"states: expected shape \(n, d\) .* got \(3,\)"),
+        ({"states": np.zeros((3, 0))}, ValueError, r"with d ≥ 1, got \(3, 0\)"),
+        ({"states": np.zeros((3, 2), dtype=int)}, TypeError, r"states: expected float32 or float64, got torch.int64"),
+        ({"states": np.zeros((3, 2), dtype=np.float16)}, TypeError, r"got torch.float16; convert it first"),
+        ({"states": np.zeros((3, 2), dtype=complex)}, TypeError, r"got torch.complex128"),
+        ({"states": [[1.0, 2.0], [1.0]]}, TypeError, r"states: expected a rectangular array of numbers, got list"),
+        ({"states": None}, TypeError, r"states: expected a rectangular array of numbers, got NoneType"),
+        (
+            {"rewards": np.zeros((3, 1))},
+            ValueError,
+            r"rewards: expected shape \(3,\) to match the states, got \(3, 1\)",
+        ),
+        ({"discounts": 0.9}, ValueError, r"discounts: expected shape \(3,\)"),
+        ({"discounts": [0.5, 1.5, 0.5]}, ValueError, r"discounts: expected every γ in \[0, 1\], got 1.5"),
+        ({"discounts": [0.5, NAN, 0.5]}, ValueError, r"discounts: expected every γ in \[0, 1\], got nan"),
+        ({"next_states": np.zeros((2, 2))}, ValueError, r"next_states: expected shape \(3, 2\)"),
+        ({"rewards": [0.0, INF, 0.0]}, ValueError, r"rewards: expected finite numbers, got inf at index \(1,\)"),
+        ({"next_states": np.full((3, 2), NAN)}, ValueError, r"next_states: .* \(of a transition with γ > 0\), got nan"),
+        ({"mask": [1, 1, 0]}, TypeError, r"mask: expected booleans, got torch.int64"),
+        ({"mask": [True, False]}, ValueError, r"mask: expected shape \(3,\)"),
+        ({"contiguous": [True, False, False]}, ValueError, r"contiguous: True where next_states\[k\] differs"),
+    ],
+)
+def test_a_bad_array_is_named(change, error, message):
+    with pytest.raises(error, match=message):
+        Context(**(GOOD | change))
+
+
+@pytest.mark.parametrize(
+    ("episode", "error", "message"),
+    [
+        (Episode(np.zeros((3, 2)), np.zeros(3)), ValueError, r"episode 1: expected one observation more .* got 3 .* 3"),
+        (
+            Episode(np.zeros((3, 1)), np.zeros(2)),
+            ValueError,
+            r"episode 1: expected observations \(T\+1, 2\) as in epis",
+        ),
+        (Episode(np.zeros(3), np.zeros(2)), ValueError, r"episode 1: expected observations \(T\+1, d\) and rewards"),
+        (Episode(np.float64(0), np.zeros(1)), ValueError, r"episode 1: .* got \(\) and \(1,\)"),
+        (Episode(np.zeros((3, 2), dtype=int), np.zeros(2)), TypeError, r"episode 1, observations: expected float32"),
+        (Episode(np.array([[None, 1.0]] * 3), np.zeros(2)), TypeError, r"episode 1, observations: .* got ndarray"),
+        (
+            Episode(np.zeros((3, 2)), np.zeros(2, complex)),
+            TypeError,
+            r"episode 1, rewards: expected float32 or float64",
+        ),
+        (Episode(np.array([[0, 0], [0, NAN], [0, 0]]), np.zeros(2)), ValueError, r"episode 1, step 1: .* observation"),
+        (Episode(np.array([[0, 0], [0, 0], [INF, 0]]), np.zeros(2)), ValueError, r"episode 1, step 2: .* got \[inf, 0"),
+        (Episode(np.zeros((3, 2)), np.array([0.0, NAN])), ValueError, r"episode 1, step 1: expected a finite reward"),
+        ("two", TypeError, r"episodes: expected Episode objects, got str at index 1"),
+    ],
+)
+def test_a_bad_episode_is_named(episode, error, message):
+    with pytest.raises(error, match=message):
+        Context.from_episodes([trajectory(2), episode], 0.9)
+
+
+@pytest.mark.parametrize("gamma", [-0.1, 1.1, NAN, True, "0.9", None])
+def test_a_discount_outside_its_range_is_refused(gamma):
+    with pytest.raises(ValueError, match=r"gamma: expected a discount in \[0, 1\], got"):
+        Context.from_episodes([trajectory(2)], gamma)
+
+
+def test_contexts_that_do_not_fit_together_are_refused():
+    one, other = Context.from_episodes([trajectory(2)], 0.9), Context.from_episodes([trajectory(2, dim=3)], 0.9)
+    for join in (Context.concatenate, Context.stack):
+        with pytest.raises(ValueError, match=r"contexts: expected at least one, got none"):
+            join([])
+        with pytest.raises(TypeError, match=r"contexts: expected a list of Context objects, got Context"):
+            join(one)
+        with pytest.raises(TypeError, match=r"contexts: expected Context objects, got int at index 1"):
+            join([one, 1])
+        with pytest.raises(ValueError, match=r"expected one state dimension, got d = 2 and, at index 1, 3"):
+            join([one, other])
+        with pytest.raises(ValueError, match=r"without batch dimensions, got Context\(shape=\(1, 2, 2\)"):
+            join([Context.stack([one])])
+    with pytest.raises(ValueError, match=r"padding: expected 'right' or 'left', got 'top'"):
+        Context.stack([one], padding="top")
+    with pytest.raises(ValueError, match=r"episodes: expected at least one, got none"):
+        Context.from_episodes([], 0.9)
+    with pytest.raises(TypeError, match=r"episodes: expected a list of Episode objects, got Episode"):
+        Context.from_episodes(trajectory(2), 0.9)
+    with pytest.raises(TypeError, match=r"dtype: expected torch.float32 or torch.float64, got torch.int64"):
+        one.to(dtype=torch.int64)
+    with pytest.raises(
+        ValueError, match=r"values: expected v at the context's points, shape \(\.\.\., 3\), got \(2,\)"
+    ):
+        one.td_errors(torch.zeros(2))

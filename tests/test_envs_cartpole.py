@@ -1,0 +1,115 @@
+"""CartPole as a process against Gymnasium's own."""
+
+import copy
+import dataclasses
+import math
+import pickle
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from icrl_envs.cartpole import CartPoleProcess, random_cartpole
+
+STANDARD = {"gravity": 9.8, "cart_mass": 1.0, "pole_mass": 0.1, "pole_half_length": 0.5, "force": 10.0, "gamma": 0.9}
+CONTROLLER = (0.1, 0.2, 0.9, 0.8)
+
+
+def test_standard_physics_under_a_greedy_policy_is_gymnasiums_cartpole():
+    process = CartPoleProcess(**STANDARD, controller=CONTROLLER, epsilon=0.0)
+    rng = np.random.default_rng(0)
+    oracle = gym.make("CartPole-v1").unwrapped
+    oracle.reset(seed=0)
+    state = oracle.state
+    for _ in range(200):
+        action = 1 if sum(w * s for w, s in zip(CONTROLLER, state.tolist(), strict=True)) > 0 else 0
+        _, reward, terminated, _, _ = oracle.step(action)
+        state, own_reward, own_terminated = process.sample_step(state, rng)
+        np.testing.assert_array_equal(state, oracle.state)
+        assert (own_reward, own_terminated) == (reward, terminated)
+        if terminated:
+            break
+
+
+def plain_step(p, state, action):
+    """The cart-pole equations of Barto, Sutton and Anderson by plain arithmetic, one Euler step of 0.02 s."""
+    x, speed, angle, turn = state
+    total = p.cart_mass + p.pole_mass
+    push = p.force if action == 1 else -p.force
+    sine, cosine = math.sin(angle), math.cos(angle)
+    common = (push + p.pole_mass * p.pole_half_length * turn**2 * sine) / total
+    bend = (p.gravity * sine - cosine * common) / (p.pole_half_length * (4 / 3 - p.pole_mass * cosine**2 / total))
+    pull = common - p.pole_mass * p.pole_half_length * bend * cosine / total
+    return [x + 0.02 * speed, speed + 0.02 * pull, angle + 0.02 * turn, turn + 0.02 * bend]
+
+
+@pytest.mark.parametrize("task_seed", range(5))
+def test_random_physics_follow_the_equations(task_seed):
+    process = dataclasses.replace(random_cartpole(task_seed=task_seed), epsilon=0.0)
+    rng = np.random.default_rng(task_seed)
+    for _ in range(20):
+        state = rng.normal(size=4) * [1.0, 1.0, 0.1, 1.0]
+        action = 1 if sum(w * s for w, s in zip(process.controller, state.tolist(), strict=True)) > 0 else 0
+        next_state, _, _ = process.sample_step(state, rng)
+        np.testing.assert_allclose(next_state, plain_step(process, state.tolist(), action), rtol=1e-12, atol=1e-14)
+
+
+def test_epsilon_is_the_share_of_random_actions():
+    process = CartPoleProcess(**STANDARD, controller=CONTROLLER, epsilon=0.3)
+    rng = np.random.default_rng(0)
+    state = np.array([0.0, 0.0, 0.05, 0.0])
+    right = sum(process.sample_step(state, rng)[0][1] > 0 for _ in range(4000)) / 4000
+    assert right == pytest.approx(1 - 0.3 / 2, abs=5 * np.sqrt(0.85 * 0.15 / 4000))
+
+
+def test_a_step_is_a_pure_function_of_state_and_generator():
+    process = random_cartpole(task_seed=2)
+    state = process.sample_start(np.random.default_rng(0))
+    before = state.copy()
+    first = process.sample_step(state, np.random.default_rng(1))
+    process.sample_step(np.array([3.0, 0.0, 0.0, 0.0]), np.random.default_rng(2))  # a terminal step in between
+    for again in (process, copy.deepcopy(process), pickle.loads(pickle.dumps(process))):
+        next_state, *outcome = again.sample_step(state, np.random.default_rng(1))
+        np.testing.assert_array_equal(next_state, first[0])
+        assert outcome == list(first[1:])
+    np.testing.assert_array_equal(state, before)
+
+
+def test_tasks_differ_in_physics_and_policy():
+    tasks = [random_cartpole(task_seed=k) for k in range(20)]
+    for name, low, high in (
+        ("gravity", 7, 13),
+        ("cart_mass", 0.5, 2),
+        ("pole_half_length", 0.25, 1),
+        ("epsilon", 0.1, 0.5),
+    ):
+        drawn = [getattr(task, name) for task in tasks]
+        assert len(set(drawn)) == 20
+        assert low <= min(drawn) < max(drawn) <= high
+    assert random_cartpole(task_seed=3) == tasks[3]
+
+
+def test_episodes_terminate_at_the_bounds_and_are_truncated_by_the_limit():
+    env = gym.make("icrl/CartPole-v0", task_seed=1)
+    observation, _ = env.reset(seed=0)
+    terminated = truncated = False
+    while not (terminated or truncated):
+        assert abs(observation[0]) <= 2.4
+        assert abs(observation[2]) <= 12 * 2 * np.pi / 360
+        observation, reward, terminated, truncated, _ = env.step(0)
+        assert reward == 1.0
+    assert terminated
+    assert abs(observation[0]) > 2.4 or abs(observation[2]) > 12 * 2 * np.pi / 360
+    with pytest.raises(gym.error.ResetNeeded, match="reset"):
+        env.step(0)
+    short = gym.make("icrl/CartPole-v0", max_episode_steps=3)
+    short.reset(seed=0)
+    assert [short.step(0)[2:4] for _ in range(3)] == [(False, False), (False, False), (False, True)]
+
+
+def test_pictures_need_no_pygame():
+    env = gym.make("icrl/CartPole-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    env.render()
+    assert "pygame" not in sys.modules
