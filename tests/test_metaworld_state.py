@@ -105,7 +105,7 @@ def test_wrong_snapshots():
     env.reset(seed=0)
     with pytest.raises(TypeError, match=r"snapshot must come from get_state\(\); got an object of type ndarray"):
         env.set_state(np.zeros(3))
-    with pytest.raises(ValueError, match="snapshot must belong to 'push-v3' with rewards 'v2'.*got one of 'reach-v3'"):
+    with pytest.raises(ValueError, match=r"snapshot must belong to 'push-v3' with rewards 'v2'.*got one of 'reach-v3'"):
         MetaWorldEnv("push-v3").set_state(env.get_state())
     with pytest.raises(ValueError, match="with rewards 'v1'"):
         MetaWorldEnv("reach-v3", reward_version="v1").set_state(env.get_state())
@@ -115,7 +115,7 @@ def test_a_control_snapshot_in_a_reward_process():
     control, process = MetaWorldEnv("reach-v3"), MetaWorldMRPEnv("reach-v3")
     start, _ = control.reset(seed=0)
     snapshot = control.get_state()
-    with pytest.raises(ValueError, match="no stream of the policy's noise.*seed"):
+    with pytest.raises(ValueError, match=r"no stream of the policy's noise.*seed"):
         process.set_state(snapshot)
     assert process.set_state(snapshot, seed=1).tobytes() == start.tobytes()
     process.step(0)

@@ -90,7 +90,7 @@ def test_whole_episodes_are_bit_equal(domain, reward_version):
         assert np.array(ours).tobytes() == observations.tobytes()
 
 
-@pytest.mark.parametrize("domain", (*MISSION, "door-close-v3"))
+@pytest.mark.parametrize("domain", [*MISSION, "door-close-v3"])
 @pytest.mark.parametrize("noise", [1.0, 0.1])
 def test_the_reward_process_is_the_stock_loop(domain, noise):
     """Door-close is there because its policy writes into the observation that it is given."""

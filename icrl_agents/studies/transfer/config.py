@@ -1,0 +1,121 @@
+"""The configuration of the transfer study; importing it imports neither torch nor the simulator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from icrl_envs import arguments
+from icrl_envs.metaworld.domains import DOMAINS, domain_name, noise_scale
+
+REPORTED_DEPTHS = (0, 1, 2, 5, 10, 20, 40)
+"""Depths at which TD losses are reported, as far as the transformers are deep enough; the last one always is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferConfig:
+    """Evaluate policies across MetaWorld domains in context, with one fixed set of weights for all of them.
+
+    For every domain, noise level and seed: collect trajectories of the scripted policy plus noise, fit each
+    evaluator on some of them, and measure it on the others, whose goals it has not seen. Prints a table and
+    writes config.json, rows.csv and two figures.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range; the message names it.
+    """
+
+    domains: tuple[str, ...] = (
+        "pick-place-v3",
+        "pick-place-wall-v3",
+        "shelf-place-v3",
+        "plate-slide-v3",
+        "button-press-v3",
+    )
+    """MetaWorld v3 domains; `all` for all 50."""
+    noise: tuple[str, ...] = ("high", "mid", "low")
+    """Policy noise: high, mid, low (standard deviation 1.0, 0.5, 0.1 of the action range [-1, 1]) or a number."""
+    seeds: int = 3
+    """Number of seeds per cell; each draws its own goals, noise and trajectories. Reported: mean ± standard error."""
+    first_seed: int = 0
+    """The first of the seeds; the others follow it."""
+    context_episodes: int = 5
+    """Trajectories to fit on, with goals of the benchmark's training split."""
+    held_out_episodes: int = 5
+    """Trajectories to evaluate on, with goals of the benchmark's test split."""
+    steps: int = 200
+    """Steps of each trajectory, 1 to 500."""
+    tail: int = 100
+    """Value errors count the states with at least this many rewards after them in their Monte-Carlo return."""
+    gamma: float = 0.9
+    """Discount, in [0, 1)."""
+    observation: Literal["core", "full", "state"] = "core"
+    """Features: core (10: hand, gripper, object, goal), full (39) or state (full, mocap position, velocities)."""
+    goal_visible: bool = True
+    """Whether the features contain the goal; if not, its entries are 0."""
+    reward_version: Literal["v1", "v2"] = "v2"
+    """MetaWorld's reward function."""
+    kernel: Literal["laplace", "rbf", "exponential"] = "laplace"
+    """Kernel of the softmax and of the kernel transformer."""
+    length_scale: float = 0.1
+    """Softmax transformer: length scale in units of the observation, mostly metres (exponential: temperature)."""
+    kernel_length_scale: float = 0.3
+    """Kernel transformer and kernel LSTD: the same; without the softmax's normaliser, wider kernels do better."""
+    form: Literal["dual_head", "temporal_shift"] = "temporal_shift"
+    """Layers: two heads, or one head and the Temporal Shift Module; the values are the same."""
+    depth: int = 40
+    """Number of layers."""
+    ridge: float = 0.001
+    """Ridge of the closed-form references LSTD and kernel LSTD."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("results/transfer")
+    """Output folder. One that holds another configuration is refused."""
+    cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Folder of collected trajectories, reused by later runs; default is icrl in the user's cache folder."""
+    workers: int = 0
+    """Processes that collect; 0 for one per core."""
+    device: str = "cpu"
+    """Torch device of the evaluators: cpu, cuda, cuda:1, …"""
+
+    def __post_init__(self) -> None:
+        """Checks the arguments."""
+        for domain in self.resolved_domains:
+            domain_name(domain)
+        if len(self.domains) == 0 or len(self.noise) == 0:
+            raise ValueError("domains and noise: expected at least one of each, got none.")
+        if len(set(self.scales)) < len(self.noise) or len(set(self.domains)) < len(self.domains):
+            raise ValueError("domains and noise: expected each once, got a repetition.")
+        for name in ("seeds", "context_episodes", "held_out_episodes", "tail"):
+            arguments.integer(name, getattr(self, name), 1)
+        arguments.integer("steps", self.steps, self.tail, 500)
+        arguments.integer("first_seed", self.first_seed, 0, 2**31)
+        arguments.integer("depth", self.depth, 0)
+        arguments.integer("workers", self.workers, 0)
+        arguments.discount(self.gamma)
+        arguments.real("length_scale", self.length_scale, 0.0, low_open=True)
+        arguments.real("kernel_length_scale", self.kernel_length_scale, 0.0, low_open=True)
+        arguments.real("ridge", self.ridge, 0.0)
+
+    @property
+    def resolved_domains(self) -> tuple[str, ...]:
+        """The domains' names, with ``all`` spelled out."""
+        return DOMAINS if self.domains == ("all",) else self.domains
+
+    @property
+    def scales(self) -> tuple[float, ...]:
+        """Standard deviations σ of the noise levels."""
+        return tuple(noise_scale(_number(level)) for level in self.noise)
+
+    @property
+    def depths(self) -> list[int]:
+        """The depths that are reported."""
+        return sorted({depth for depth in REPORTED_DEPTHS if depth < self.depth} | {self.depth})
+
+
+def _number(level: str) -> str | float:
+    try:
+        return float(level)
+    except ValueError:
+        return level

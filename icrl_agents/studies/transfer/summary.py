@@ -1,0 +1,141 @@
+"""Means over seeds, with standard errors, and the table of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from icrl_agents.studies.transfer.evaluation import REFERENCES, TRANSFORMERS, Row
+
+SMALLEST_VARIANCE = 1e-3
+"""Relative errors are left out where the returns vary less than this: they would divide by almost nothing."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds.
+
+    Args:
+        mean: The mean, or a ratio of means; NaN where it is not defined.
+        standard_error: Its standard error; NaN for a single seed.
+    """
+
+    mean: float
+    standard_error: float = math.nan
+
+    def __str__(self) -> str:
+        """Three significant digits, with ± where there is a standard error."""
+        if math.isnan(self.mean):
+            return "–"
+        if math.isnan(self.standard_error):
+            return f"{self.mean:.3g}"
+        return f"{self.mean:.3g}±{self.standard_error:.1g}"
+
+
+class Summary:
+    """Rows of a study, asked for estimates.
+
+    Args:
+        rows: All rows.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.rows = list(rows)
+        self.domains = list(dict.fromkeys(row.domain for row in self.rows))
+        self.noise = list(dict.fromkeys(row.noise for row in self.rows))
+        self.depths = sorted({row.depth for row in self.rows if row.depth is not None})
+        self._cells: dict[tuple[str, str, str, int | None], list[Row]] = {}
+        for row in sorted(self.rows, key=lambda row: row.seed):
+            self._cells.setdefault((row.domain, row.noise, row.evaluator, row.depth), []).append(row)
+
+    def td_loss(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
+        """Held-out TD loss: mean over seeds."""
+        return mean_estimate([row.td_loss for row in self._cells[domain, noise, evaluator, depth]])
+
+    def relative_td_loss(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
+        """Held-out TD loss over that of v = 0: ratio of means over seeds."""
+        initial = [row.td_loss for row in self._cells[domain, noise, TRANSFORMERS[0], 0]]
+        return ratio_estimate([row.td_loss for row in self._cells[domain, noise, evaluator, depth]], initial)
+
+    def relative_error(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
+        """MSVE over the mean square of the returns: ratio of means over seeds."""
+        return self._ratio(domain, noise, evaluator, depth, lambda row: (row.msve, row.return_power))
+
+    def centred_error(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
+        """Centred MSVE over the variance of the returns: ratio of means over seeds."""
+        return self._ratio(domain, noise, evaluator, depth, lambda row: (row.centred_msve, row.return_variance))
+
+    def _ratio(
+        self,
+        domain: str,
+        noise: str,
+        evaluator: str,
+        depth: int | None,
+        terms: Callable[[Row], tuple[float, float]],
+    ) -> Estimate:
+        numerators, denominators = zip(
+            *(terms(row) for row in self._cells[domain, noise, evaluator, depth]), strict=True
+        )
+        return ratio_estimate(numerators, denominators)
+
+    def table(self) -> str:
+        """One line per domain, noise level and evaluator: TD losses by depth, then relative value errors."""
+        header = ["domain", "noise", "evaluator", *(f"L={depth}" for depth in self.depths), "rel. MSVE", "centred"]
+        lines: list[list[str] | None] = [header]
+        for domain in self.domains:
+            for noise in self.noise:
+                lines.append(None)
+                lines += [self._line(domain, noise, name, self.depths) for name in TRANSFORMERS]
+                lines += [self._line(domain, noise, name, [None]) for name in REFERENCES]
+        return _aligned(lines, len(header))
+
+    def _line(self, domain: str, noise: str, evaluator: str, depths: Sequence[int | None]) -> list[str]:
+        losses = [str(self.td_loss(domain, noise, evaluator, depth)) for depth in depths]
+        gap = [""] * (len(self.depths) - len(depths))
+        errors = [self.relative_error, self.centred_error]
+        return [
+            domain,
+            noise,
+            evaluator,
+            *gap,
+            *losses,
+            *(str(e(domain, noise, evaluator, depths[-1])) for e in errors),
+        ]
+
+
+def mean_estimate(values: Sequence[float]) -> Estimate:
+    """Mean and standard error s/√n."""
+    if len(values) < 2 or not np.isfinite(values).all():
+        return Estimate(float(np.mean(values)))
+    return Estimate(float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values))))
+
+
+def ratio_estimate(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
+    """Ratio of means, with the jackknife's standard error; NaN where the denominators average almost nothing."""
+    top, bottom = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)
+    if bottom.mean() < SMALLEST_VARIANCE:
+        return Estimate(math.nan)
+    ratio = float(top.mean() / bottom.mean())
+    n = len(top)
+    if n < 2 or not math.isfinite(ratio) or ((bottom.sum() - bottom) / (n - 1) < SMALLEST_VARIANCE).any():
+        return Estimate(ratio)
+    without = (top.sum() - top) / (bottom.sum() - bottom)
+    return Estimate(ratio, float(math.sqrt((n - 1) / n * np.square(without - without.mean()).sum())))
+
+
+def _aligned(lines: Sequence[list[str] | None], columns: int) -> str:
+    cells = [line for line in lines if line is not None]
+    widths = [max(len(line[i]) for line in cells) for i in range(columns)]
+    rule = "─" * (sum(widths) + 2 * (columns - 1))
+    aligned = (
+        rule
+        if line is None
+        else "  ".join(
+            cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+    return "\n".join(text.rstrip() for text in aligned)

@@ -1,0 +1,168 @@
+"""Trajectories of one cell of the study: collected in processes, kept on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from icrl_agents.collection import collect_episodes
+from icrl_agents.context import Episode
+from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
+
+COLLECTION_VERSION = 1
+"""Raised whenever the same request would give other trajectories, so that no stale ones are reused."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Everything that defines the trajectories of one domain, noise level and seed.
+
+    Args:
+        domain: MetaWorld domain.
+        noise: Standard deviation σ of the policy noise.
+        seed: Of the goal set (``task_seed``), the goals drawn from it and the noise.
+        context_episodes: Number of trajectories with goals of the training split.
+        held_out_episodes: Number of trajectories with goals of the test split.
+        steps: Steps of each trajectory.
+        observation: ``"core"``, ``"full"`` or ``"state"``.
+        goal_visible: Whether the observation contains the goal.
+        reward_version: ``"v2"`` or ``"v1"``.
+    """
+
+    domain: str
+    noise: float
+    seed: int
+    context_episodes: int
+    held_out_episodes: int
+    steps: int
+    observation: str
+    goal_visible: bool
+    reward_version: str
+
+    def key(self) -> str:
+        """Name of the cache file: a hash of the request and of every version that shapes the trajectories."""
+        versions = {name: version(name) for name in ("gymnasium", "metaworld", "mujoco", "numpy")}
+        text = json.dumps({"collection": COLLECTION_VERSION, **versions, **asdict(self)}, sort_keys=True)
+        return f"{self.domain}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
+
+    def collect(self) -> Trajectories:
+        """Runs the simulator."""
+        return Trajectories(
+            context=self._episodes("train", self.context_episodes, stream=0),
+            held_out=self._episodes("test", self.held_out_episodes, stream=1),
+        )
+
+    def _episodes(self, split: str, count: int, *, stream: int) -> list[Episode]:
+        env = MetaWorldMRPEnv(
+            self.domain,
+            self.noise,
+            observation=self.observation,
+            goal_visible=self.goal_visible,
+            reward_version=self.reward_version,
+            split=split,
+            task_seed=self.seed,
+        )
+        seed = int(np.random.SeedSequence([self.seed, stream]).generate_state(1)[0])
+        try:
+            return collect_episodes(env, num_episodes=count, max_episode_steps=self.steps, seed=seed)
+        finally:
+            env.close()
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """What a request gives.
+
+    Args:
+        context: Episodes to fit on.
+        held_out: Episodes to evaluate on.
+    """
+
+    context: list[Episode]
+    held_out: list[Episode]
+
+    def save(self, path: Path) -> None:
+        """Writes the arrays whole or not at all."""
+        arrays = {}
+        for name, episodes in (("context", self.context), ("held_out", self.held_out)):
+            arrays[f"{name}_observations"] = np.stack([e.observations for e in episodes])
+            arrays[f"{name}_rewards"] = np.stack([e.rewards for e in episodes])
+        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as partial:
+            np.savez(partial, allow_pickle=False, **arrays)
+        Path(partial.name).replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Trajectories:
+        """Reads what ``save`` wrote; every trajectory of the study is truncated."""
+        with np.load(path, allow_pickle=False) as arrays:
+            context, held_out = (
+                [
+                    Episode(observations, rewards)
+                    for observations, rewards in zip(
+                        arrays[f"{name}_observations"], arrays[f"{name}_rewards"], strict=True
+                    )
+                ]
+                for name in ("context", "held_out")
+            )
+        return cls(context, held_out)
+
+
+def gather(requests: Sequence[Request], cache: Path, workers: int) -> Iterator[tuple[Request, Trajectories, bool]]:
+    """Yields each request with its trajectories and whether they came from the cache, as they become ready.
+
+    Args:
+        requests: What to collect.
+        cache: Folder of collected trajectories, made if it is missing.
+        workers: Number of processes; 0 for one per core.
+    """
+    cache.mkdir(parents=True, exist_ok=True)
+    missing = []
+    for request in requests:
+        kept = _kept(cache / request.key())
+        if kept is None:
+            missing.append(request)
+        else:
+            yield request, kept, True
+    if missing:
+        processes = min(workers or os.cpu_count() or 1, len(missing))
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(processes, mp_context=context) as pool:
+            try:
+                futures = {pool.submit(_collect_into, request, cache): request for request in missing}
+                for future in as_completed(futures):
+                    yield futures[future], Trajectories.load(future.result()), False
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+
+def default_cache() -> Path:
+    """The user's cache folder for trajectories: ``$XDG_CACHE_HOME/icrl`` or ``~/.cache/icrl``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icrl" / "trajectories"
+
+
+def _kept(path: Path) -> Trajectories | None:
+    try:
+        return Trajectories.load(path)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        warnings.warn(f"{path}: damaged ({error}); collecting it again.", stacklevel=2)
+        return None
+
+
+def _collect_into(request: Request, cache: Path) -> Path:
+    path = cache / request.key()
+    request.collect().save(path)
+    return path

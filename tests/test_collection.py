@@ -1,0 +1,452 @@
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+import icrl_agents.recorder
+from icrl_agents.collection import collect, collect_episodes
+from icrl_envs import FixedPolicy
+
+MODES = list(AutoresetMode)
+each_mode = pytest.mark.parametrize("mode", MODES, ids=[m.name for m in MODES])
+
+
+class Counting(gym.Env):
+    """Episode e of a copy observes (e, t, action before) and pays 100e + t; it lasts ``lengths[e]`` steps."""
+
+    observation_space: spaces.Space = spaces.Box(-1, 1e6, (3,), np.float64)
+    action_space: spaces.Space = spaces.Discrete(3)
+
+    def __init__(
+        self, lengths: Sequence[int] = (2, 4, 1, 3), ends: str = "terminated", one_buffer: bool = True
+    ) -> None:
+        self.lengths, self.ends, self.episode, self.seeds = lengths, ends, -1, []
+        self.buffer, self.one_buffer = np.zeros(3), one_buffer
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.episode += 1
+        self.buffer[:] = self.episode, 0, -1
+        return self.observation(), {}
+
+    def observation(self):
+        return self.buffer if self.one_buffer else self.buffer.copy()
+
+    def step(self, action):
+        length = self.lengths[self.episode % len(self.lengths)]
+        assert self.buffer[1] < length, "stepped beyond the end of the episode"
+        self.buffer[1:] = self.buffer[1] + 1, action
+        done = bool(self.buffer[1] == length)
+        flags = [done and self.ends in (kind, "both") for kind in ("terminated", "truncated")]
+        return self.observation(), 100.0 * self.episode + self.buffer[1], *flags, {}
+
+
+class Fixed(gym.Env):
+    """Observes and pays whatever it was given; never ends."""
+
+    action_space: spaces.Space = spaces.Discrete(1)
+
+    def __init__(self, space: spaces.Space, observations: Sequence[Any], rewards: Sequence[Any] = (1.0,)) -> None:
+        self.observation_space, self.observations, self.rewards, self.t = space, observations, rewards, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return self.observations[0], {}
+
+    def step(self, action):
+        self.t += 1
+        now = self.observations[self.t % len(self.observations)]
+        return now, self.rewards[self.t % len(self.rewards)], False, False, {}
+
+
+def act_by_time(observation, rng):
+    return int(observation[1]) % 3
+
+
+def expected_episode(e, length, terminated, cut=None):
+    steps = length if cut is None else cut
+    observations = [[e, 0, -1]] + [[e, t, (t - 1) % 3] for t in range(1, steps + 1)]
+    return observations, [100 * e + t for t in range(1, steps + 1)], terminated and cut is None
+
+
+def check(episodes, expected):
+    assert len(episodes) == len(expected)
+    for episode, (observations, rewards, terminated) in zip(episodes, expected, strict=True):
+        np.testing.assert_array_equal(episode.observations, observations)
+        np.testing.assert_array_equal(episode.rewards, rewards)
+        assert episode.terminated is terminated
+
+
+def vector(mode, *lengths, **keywords):
+    return SyncVectorEnv([lambda x=x: Counting(x, one_buffer=False, **keywords) for x in lengths], autoreset_mode=mode)
+
+
+def same(left, right):
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        assert a.observations.dtype == b.observations.dtype
+        np.testing.assert_array_equal(a.observations, b.observations)
+        np.testing.assert_array_equal(a.rewards, b.rewards)
+        assert a.terminated == b.terminated
+
+
+@pytest.mark.parametrize("ends", ["terminated", "truncated", "both"])
+def test_a_single_environment_gives_exactly_its_rows(ends):
+    ended = ends != "truncated"
+    env = Counting(ends=ends)
+    found = collect_episodes(env, num_steps=9, seed=3, policy=act_by_time)
+    ends_of = [(0, 2, ended), (1, 4, ended), (2, 1, ended)]
+    check(found, [*(expected_episode(*e) for e in ends_of), expected_episode(3, 3, ended, cut=2)])
+    assert env.seeds == [3, None, None, None]
+    env = Counting(ends=ends)
+    check(collect_episodes(env, num_episodes=3, seed=3, policy=act_by_time), [expected_episode(*e) for e in ends_of])
+    assert len(env.seeds) == 3, "reset once more than needed"
+
+
+def test_the_context_of_the_rows():
+    context = collect(Counting((2, 3), "truncated"), num_steps=4, gamma=0.5, seed=0, policy=act_by_time)
+    assert context.rewards.tolist() == [1, 2, 101, 102]
+    assert context.states.tolist() == [[0, 0, -1], [0, 1, 0], [1, 0, -1], [1, 1, 0]]
+    assert context.next_states.tolist() == [[0, 1, 0], [0, 2, 1], [1, 1, 0], [1, 2, 1]]
+    assert context.discounts.tolist() == [0.5] * 4
+    terminal = collect(Counting((2, 3), "both"), num_steps=4, gamma=0.5, seed=0)
+    assert terminal.discounts.tolist() == [0.5, 0, 0.5, 0.5]
+
+
+@each_mode
+@pytest.mark.parametrize("ends", ["terminated", "truncated", "both"])
+def test_a_vector_environment_gives_exactly_the_rows_of_its_copies(mode, ends):
+    lengths = [(2, 4, 1, 3), (5,), (1, 1, 2)]
+    for quota in ({"num_steps": 7}, {"num_steps": 1}):
+        found = collect_episodes(vector(mode, *lengths, ends=ends), seed=0, policy=act_by_time, **quota)
+        parts = [collect_episodes(Counting(x, ends), seed=0, policy=act_by_time, **quota) for x in lengths]
+        same(found, [episode for part in parts for episode in part])
+        assert [sum(len(e) for e in part) for part in parts] == [quota["num_steps"]] * 3
+
+
+@each_mode
+@pytest.mark.parametrize(("total", "shares"), [(7, (3, 2, 2)), (3, (1, 1, 1)), (2, (1, 1, 0)), (1, (1, 0, 0))])
+def test_each_copy_runs_a_fixed_share_of_the_episodes(mode, total, shares):
+    lengths = [(9,), (1,), (4, 2)]
+    found = collect_episodes(vector(mode, *lengths), num_episodes=total, seed=0, policy=act_by_time)
+    expected = [
+        expected_episode(e, length[e % len(length)], True)
+        for length, share in zip(lengths, shares, strict=True)
+        for e in range(share)
+    ]
+    check(found, expected)
+
+
+@pytest.mark.parametrize("max_episode_steps", [None, 17])
+def test_cartpole_gives_the_same_rows_in_all_modes_and_none_crosses_a_reset(max_episode_steps):
+    def copies(mode):
+        make = lambda: gym.make("CartPole-v1", max_episode_steps=max_episode_steps)  # noqa: E731
+        return SyncVectorEnv([make] * 3, autoreset_mode=mode)
+
+    found = [collect_episodes(copies(mode), num_steps=60, seed=5) for mode in MODES]
+    for episodes in found:
+        same(episodes, found[0])
+        assert sum(len(e) for e in episodes) == 180
+        assert any(len(e) == 17 and not e.terminated for e in episodes) == (max_episode_steps == 17)
+    parts = [
+        collect_episodes(gym.make("CartPole-v1", max_episode_steps=max_episode_steps), num_steps=60, seed=5 + i)
+        for i in range(3)
+    ]
+    same(found[0], [episode for part in parts for episode in part])
+    for episode in found[0]:
+        x, x_dot, angle, angle_dot = episode.observations.T
+        np.testing.assert_allclose(np.diff(x), 0.02 * x_dot[:-1], atol=1e-6)  # Euler steps, within each episode
+        np.testing.assert_allclose(np.diff(angle), 0.02 * angle_dot[:-1], atol=1e-6)
+        outside = (np.abs(x) > 2.4) | (np.abs(angle) > 12 * 2 * np.pi / 360)
+        assert not outside[:-1].any()
+        assert outside[-1] == episode.terminated
+        assert np.abs(episode.observations[0]).max() <= 0.05
+
+
+def test_native_vector_environments_are_collected_whole():
+    env = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point", max_episode_steps=15)
+    contexts = [collect(env, num_steps=60, gamma=0.9, seed=1, stack=stack) for stack in (False, True)]
+    flat, batch = contexts
+    assert flat.states.shape == (240, 4)
+    assert batch.states.shape == (4, 60, 4)
+    torch.testing.assert_close(batch.states.reshape(240, 4), flat.states, rtol=0, atol=0)
+    torch.testing.assert_close(batch.next_states.reshape(240, 4), flat.next_states, rtol=0, atol=0)
+    x, x_dot = flat.states[:, 0], flat.states[:, 1]
+    torch.testing.assert_close(flat.next_states[:, 0] - x, 0.02 * x_dot, rtol=0, atol=1e-6)
+    assert (flat.rewards == 1).all()
+
+
+def test_copies_of_different_lengths_are_stacked_with_padding():
+    context = collect(vector("NextStep", (2,), (5,), (3,)), num_episodes=5, gamma=1.0, seed=0, stack=True)
+    assert context.mask.sum(-1).tolist() == [4, 10, 3]
+    assert context.rewards.shape == (3, 10)
+    assert collect(Counting(), num_steps=3, gamma=1.0, seed=0, stack=True).states.shape == (1, 3, 3)
+    with pytest.raises(ValueError, match=r"num_episodes: expected one or more for each of 3 copies to stack, got 2"):
+        collect(vector("NextStep", (2,), (5,), (3,)), num_episodes=2, gamma=1.0, seed=0, stack=True)
+
+
+@pytest.mark.parametrize("make", [lambda: gym.make("Pendulum-v1"), lambda: gym.make_vec("CartPole-v1", num_envs=2)])
+def test_the_seed_decides_everything_and_the_global_generators_nothing(make):
+    np.random.seed(0)  # noqa: NPY002 - to find it unchanged
+    before, torch_before = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
+    first = collect_episodes(make(), num_steps=40, seed=11)
+    np.random.seed(1)  # noqa: NPY002
+    same(first, collect_episodes(make(), num_steps=40, seed=11))
+    np.random.seed(0)  # noqa: NPY002
+    used = make()
+    used.reset(seed=3)
+    used.action_space.seed(4)
+    state = used.action_space.np_random.bit_generator.state
+    same(first, collect_episodes(used, num_steps=40, seed=np.int64(11)))
+    assert used.action_space.np_random.bit_generator.state == state
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+    assert torch.equal(torch.get_rng_state(), torch_before)
+    for seed in (12, None):
+        other = collect_episodes(make(), num_steps=40, seed=seed)
+        assert not np.array_equal(other[0].observations[0], first[0].observations[0])
+
+
+def test_the_policys_stream_is_not_the_environments():
+    draws = []
+    collect(Counting(), num_steps=5, gamma=0.9, seed=7, policy=lambda o, rng: draws.append(rng.random()) or 0)
+    env_stream = gym.utils.seeding.np_random(7)[0]
+    assert len(set(draws)) == 5
+    assert not set(draws) & set(env_stream.random(1_000))
+
+
+@pytest.mark.parametrize("num_envs", [None, 2])
+def test_a_policy_given_to_collect_and_one_folded_into_the_environment_agree(num_envs):
+    def policy(observation, rng):
+        return int(rng.random() < 0.5 + observation[2])
+
+    def make(folded):
+        one = lambda: FixedPolicy(gym.make("CartPole-v1"), policy) if folded else gym.make("CartPole-v1")  # noqa: E731
+        return one() if num_envs is None else SyncVectorEnv([one] * num_envs)
+
+    same(
+        collect_episodes(make(True), num_steps=60, seed=2),
+        collect_episodes(make(False), num_steps=60, seed=2, policy=policy),
+    )
+
+
+class Model:
+    """Predicts as Stable-Baselines3 models do: one action for one observation, a batch for a batch."""
+
+    def __init__(self, state=None):
+        self.state, self.batches = state, []
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        assert deterministic
+        self.batches.append(np.shape(observation))
+        return np.asarray(observation)[..., 1].astype(int) % 3, self.state
+
+
+@each_mode
+def test_a_model_predicts_for_all_copies_at_once(mode):
+    lengths = [(2, 4, 1, 3), (5,)]
+    by_function = collect_episodes(vector(mode, *lengths), num_steps=7, seed=0, policy=act_by_time)
+    model = Model()
+    same(by_function, collect_episodes(vector(mode, *lengths), num_steps=7, seed=0, policy=model))
+    assert set(model.batches) == {(2, 3)}
+    single = Model()
+    same(by_function[:3], collect_episodes(Counting(), num_steps=7, seed=0, policy=single)[:3])
+    assert set(single.batches) == {(3,)}
+
+
+def test_a_scripted_policy_is_asked_for_its_action():
+    class Scripted:
+        def get_action(self, observation):
+            return act_by_time(observation, None)
+
+    check(
+        collect_episodes(Counting(), num_episodes=2, seed=0, policy=Scripted()),
+        [expected_episode(0, 2, True), expected_episode(1, 4, True)],
+    )
+
+
+def test_episodes_are_cut_at_the_length_asked_for():
+    for env in (Counting((2, 9, 3)), vector("Disabled", (2, 9, 3))):
+        found = collect_episodes(env, num_episodes=3, seed=0, policy=act_by_time, max_episode_steps=3)
+        cut = expected_episode(1, 9, True, cut=3)
+        check(found, [expected_episode(0, 2, True), cut, expected_episode(2, 3, True)])
+    endless = Fixed(spaces.Box(-1, 1, (1,)), [np.zeros(1, np.float32)])
+    assert [len(e) for e in collect_episodes(endless, num_episodes=2, seed=0, max_episode_steps=4)] == [4, 4]
+    assert [len(e) for e in collect_episodes(endless, num_steps=7, seed=0, max_episode_steps=4)] == [4, 3]
+    for mode in ("NextStep", "SameStep"):
+        with pytest.raises(ValueError, match=r"max_episode_steps: expected None for a vector environment that resets"):
+            collect_episodes(vector(mode, (2,)), num_episodes=3, seed=0, max_episode_steps=3)
+
+
+def test_an_episode_that_never_ends_is_an_error(monkeypatch):
+    monkeypatch.setattr(icrl_agents.recorder, "LONGEST_EPISODE", 1_000)
+    endless = Fixed(spaces.Box(-1, 1, (1,)), [np.zeros(1, np.float32)])
+    with pytest.raises(
+        ValueError, match=r"num_episodes: an episode has not ended after 1,000 steps; ask for num_steps"
+    ):
+        collect_episodes(endless, num_episodes=1, seed=0)
+    assert len(collect_episodes(endless, num_steps=2_000, seed=0)[0]) == 2_000
+    assert len(collect_episodes(endless, num_episodes=1, seed=0, max_episode_steps=2_000)[0]) == 2_000
+
+
+OBSERVATIONS = [
+    (spaces.Box(-1, 1, (3,), np.float32), np.array([0.1, 0.2, 0.3], np.float32), [0.1, 0.2, 0.3], np.float32),
+    (spaces.Box(-1, 1, (3,), np.float64), np.array([0.1, 0.2, 0.3]), [0.1, 0.2, 0.3], np.float64),
+    (spaces.Box(-1, 1, (2, 2), np.float64), np.array([[1.0, 2.0], [3.0, 4.0]]), [1, 2, 3, 4], np.float64),
+    (spaces.Box(-1, 1, (), np.float64), np.array(0.5), [0.5], np.float64),
+    (spaces.Box(0, 255, (4,), np.uint8), np.array([1, 2, 3, 255], np.uint8), [1, 2, 3, 255], np.float64),
+    (spaces.Box(-9, 9, (2,), np.int64), np.array([-3, 4]), [-3, 4], np.float64),
+    (spaces.Box(-9, 9, (2,), np.float16), np.array([0.1, 4], np.float16), [float(np.float16(0.1)), 4], np.float64),
+    (spaces.Discrete(4), np.int64(2), [0, 0, 1, 0], np.float64),
+    (spaces.Discrete(3, start=5), 5, [1, 0, 0], np.float64),
+    (spaces.MultiBinary(3), np.array([1, 0, 1], np.int8), [1, 0, 1], np.float64),
+    (spaces.MultiDiscrete([2, 3]), np.array([1, 2]), [0, 1, 0, 0, 1], np.float64),
+    (
+        spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-1, 1, (2,), np.float32)}),
+        {"a": 1, "b": np.array([0.5, 0.25], np.float32)},
+        [0, 1, 0.5, 0.25],
+        np.float64,
+    ),
+]
+
+
+@pytest.mark.parametrize(("space", "observation", "row", "dtype"), OBSERVATIONS, ids=[str(o[0]) for o in OBSERVATIONS])
+@pytest.mark.parametrize("copies", [None, 2])
+def test_observations_of_any_kind_become_rows(space, observation, row, dtype, copies):
+    env = Fixed(space, [observation])
+    if copies:
+        env = SyncVectorEnv([lambda: Fixed(space, [observation])] * copies)
+    episodes = collect_episodes(env, num_steps=2, seed=0)
+    assert episodes[-1].observations.dtype == dtype
+    np.testing.assert_array_equal(episodes[-1].observations, [np.asarray(row, dtype)] * 3)
+    context = collect(env, num_steps=2, gamma=0.9, seed=0)
+    assert context.dtype == torch.float64
+    assert context.states.shape == (2 * (copies or 1), len(row))
+
+
+ONE = spaces.Box(-1, 1, (1,), np.float64)
+
+
+@pytest.mark.parametrize(
+    ("env", "error", "message"),
+    [
+        (
+            "CartPole-v1",
+            TypeError,
+            r"env: expected a gymnasium.Env .* got str; did you mean gymnasium.make\('CartPole-v1",
+        ),
+        (None, TypeError, r"env: expected a gymnasium.Env or a gymnasium.vector.VectorEnv, got NoneType"),
+        (Fixed(spaces.Box(0, 255, (8, 8, 3), np.uint8), []), ValueError, r"env: pixel observations \(8, 8, 3\) are no"),
+        (Fixed(spaces.Sequence(ONE), []), TypeError, r"env: expected observations that flatten .* got Sequence"),
+        (Fixed(ONE, [np.zeros(2)]), ValueError, r"env: expected observations of 1 numbers as in Box.*, got 2"),
+        (
+            Fixed(ONE, [[0.0], [0.0], [np.nan]]),
+            ValueError,
+            r"episode 0, step 2: expected a finite observation, got \[nan",
+        ),
+        (
+            Fixed(ONE, [[0.0]], [0.0, 1.0, np.inf]),
+            ValueError,
+            r"episode 0, step 1: expected a finite reward, got \[inf",
+        ),
+    ],
+)
+def test_a_bad_environment_is_named(env, error, message):
+    with pytest.raises(error, match=message):
+        collect(env, num_steps=5, gamma=0.9, seed=0)
+
+
+def test_a_copy_with_a_bad_number_is_named_in_a_stack():
+    env = SyncVectorEnv([lambda: Fixed(ONE, [[0.0]]), lambda: Fixed(ONE, [[0.0]], [0.0, np.nan])])
+    with pytest.raises(ValueError, match=r"copy 1, episode 0, step 0: expected a finite reward, got \[nan\]"):
+        collect(env, num_steps=5, gamma=0.9, seed=0, stack=True)
+
+
+def test_a_vector_environment_must_say_how_it_restarts():
+    class Silent(VectorEnv):
+        num_envs, metadata = 2, {}
+        single_observation_space, single_action_space = ONE, spaces.Discrete(1)
+        observation_space, action_space = batch_space(ONE, 2), batch_space(spaces.Discrete(1), 2)
+        ending = np.array([True, False])
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros((2, 1)), {}
+
+        def step(self, actions):
+            return np.ones((2, 1)), np.ones(2), self.ending, ~self.ending & False, {}
+
+    with pytest.raises(ValueError, match=r"env: expected metadata\['autoreset_mode'\] to say when .*, got none"):
+        collect(Silent(), num_steps=5, gamma=0.9, seed=0)
+    env = Silent()
+    env.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    with pytest.raises(ValueError, match=r"env: expected info\['final_obs'\] with the final observations"):
+        collect(env, num_steps=5, gamma=0.9, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "message"),
+    [
+        ({}, ValueError, r"num_steps, num_episodes: expected exactly one of them, got num_steps=None and"),
+        ({"num_steps": 3, "num_episodes": 3}, ValueError, r"expected exactly one of them, got num_steps=3 and"),
+        ({"num_steps": 0}, ValueError, r"num_steps must be an integer ≥ 1; got 0"),
+        ({"num_episodes": -1}, ValueError, r"num_episodes must be an integer ≥ 1; got -1"),
+        ({"num_steps": 2.0}, TypeError, r"num_steps must be an integer ≥ 1; got 2.0 of type float"),
+        ({"num_episodes": True}, TypeError, r"num_episodes must be an integer ≥ 1; got True"),
+        ({"num_steps": 3, "max_episode_steps": 0}, ValueError, r"max_episode_steps must be an integer ≥ 1; got 0"),
+        ({"num_steps": 3, "seed": -1}, ValueError, r"seed must be an integer ≥ 0; got -1"),
+        ({"num_steps": 3, "seed": "7"}, TypeError, r"seed must be an integer ≥ 0; got '7'"),
+        ({"num_steps": 3, "gamma": 1.1}, ValueError, r"gamma must be a finite number in \[0, 1\]; got 1.1"),
+        ({"num_steps": 3, "gamma": "high"}, TypeError, r"gamma must be a finite number in \[0, 1\]; got 'high'"),
+        ({"num_steps": 3, "policy": 1}, TypeError, r"policy must be a callable \(observation, rng\) -> action"),
+        (
+            {"num_steps": 3, "policy": lambda observation: 0},
+            TypeError,
+            r"policy must be a callable \(observation, rng\)",
+        ),
+    ],
+)
+def test_a_bad_argument_is_named_before_anything_runs(keywords, error, message):
+    env = Counting()
+    with pytest.raises(error, match=message):
+        collect(env, **({"gamma": 0.9, "seed": 0} | keywords))
+    assert env.episode == -1
+
+
+@pytest.mark.parametrize(
+    ("env", "action", "message"),
+    [
+        ("CartPole-v1", 2, r"the policy's action must be in Discrete\(2\); got 2"),
+        ("CartPole-v1", [1], r"the policy's action must be in Discrete\(2\); got \[1\]"),
+        ("CartPole-v1", 1.0, r"the policy's action must be in Discrete\(2\); got 1.0 of type float"),
+        ("Pendulum-v1", 0.5, r"the policy's action must be finite and of shape \(1,\); got 0.5"),
+        ("Pendulum-v1", [np.nan], r"the policy's action must be finite and of shape \(1,\); got \[nan\]"),
+    ],
+)
+def test_an_action_that_does_not_fit_is_refused(env, action, message):
+    for make in (gym.make(env), SyncVectorEnv([lambda: gym.make(env)] * 2)):
+        with pytest.raises(ValueError, match=message):
+            collect(make, num_steps=5, gamma=0.9, seed=0, policy=lambda observation, rng: action)
+
+
+def test_a_model_must_predict_one_action_per_copy_and_have_no_memory():
+    with pytest.raises(ValueError, match=r"policy: expected one without memory, got a recurrent model"):
+        collect(Counting(), num_steps=5, gamma=0.9, seed=0, policy=Model(state=np.zeros(2)))
+
+    class Odd:
+        result: Any = (np.array([0]), None)
+
+        def predict(self, observation, deterministic):
+            return self.result
+
+    with pytest.raises(ValueError, match=r"policy: expected predict to return 2 actions for 2 observations, got array"):
+        collect(vector("NextStep", (2,), (2,)), num_steps=5, gamma=0.9, seed=0, policy=Odd())
+    odd = Odd()
+    odd.result = 0
+    with pytest.raises(TypeError, match=r"policy: expected predict to return \(action, state\), got int"):
+        collect(Counting(), num_steps=5, gamma=0.9, seed=0, policy=odd)
