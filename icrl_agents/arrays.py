@@ -22,7 +22,7 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array
     try:
         if isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, Tensor) for v in value):
             return torch.stack(list(value))
-        array = np.array(value, order="C")
+        array = np.array(value)
         return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(

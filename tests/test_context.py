@@ -184,6 +184,21 @@ def test_a_contiguous_trajectory_stores_one_point_more_than_it_has_steps(gamma):
     assert torch.equal(found.contiguous, context.contiguous)
 
 
+def test_contiguity_is_found_unless_it_is_told():
+    states, next_states = [[0.0], [1.0], [2.0], [5.0]], [[1.0], [2.0], [3.0], [0.0]]
+    for told, expected in (
+        (None, [True, True, False, False]),
+        ([False, True, False, False], [False, True, False, False]),
+        ([True, True, False, True], [True, True, False, False]),  # nothing follows the last transition
+    ):
+        context = Context(states, [1.0, 2.0, 4.0, 8.0], [0.5] * 4, next_states, contiguous=told)
+        assert context.contiguous.tolist() == expected
+        close(context.next_states, next_states, 0)
+    returns, tails = Context(states, [1.0, 2.0, 4.0, 8.0], [0.5] * 4, next_states).returns()
+    assert returns.tolist() == [3.0, 4.0, 4.0, 8.0]
+    assert tails.tolist() == [3.0, 2.0, 1.0, 1.0]
+
+
 def test_a_context_survives_copying_and_pickling():
     context = Context.from_episodes([trajectory(4, terminated=True)], 0.9)
     for other in (copy.deepcopy(context), pickle.loads(pickle.dumps(context)), context.to("cpu")):

@@ -162,9 +162,13 @@ def test_padding_is_never_read(batch, gamma, side, garbage):
         values = evaluator.fit(context).by_depth(queries)
         for b, part in enumerate(parts):
             close(values[b], evaluator.fit(part).by_depth(queries))
+    errors = context.td_errors(torch.ones(context.points.shape[:-1]))
+    assert (errors[~context.mask] == 0).all()
+    assert not (context.contiguous & ~context.mask).any()
+    assert not (context.contiguous[:, :-1] & ~context.mask[:, 1:]).any()
     for b, part in enumerate(parts):
         close(context.next_states[b][mask[b]], part.next_states, 0)
-        close(context.td_errors(torch.ones(context.points.shape[:-1]))[b][mask[b]], part.rewards + part.discounts - 1)
+        close(errors[b][mask[b]], part.rewards + part.discounts - 1)
 
 
 @checked

@@ -64,7 +64,7 @@ class Simulator(SawyerXYZEnv):
     def do_simulation(self, ctrl: Any, n_frames: int) -> None:  # noqa: ANN401 (as the stock class declares it)
         """Apply ``ctrl (2,)`` for ``n_frames`` steps of the physics, unless time stands still."""
         if self._moving:
-            super().do_simulation(ctrl, n_frames)
+            self._step_mujoco_simulation(ctrl, n_frames)
 
     @property
     def tcp_center(self) -> NDArray[np.float64]:
