@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from icrl_agents import constructions, diagnostics, evaluators, kernels, layers
     from icrl_agents.collection import collect, collect_episodes
-    from icrl_agents.context import Context, Episode
+    from icrl_agents.context import Context
+    from icrl_agents.episode import Episode
     from icrl_agents.transformer import InContextTransformer
     from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 
@@ -33,7 +34,7 @@ _MODULES = {
     "collect": "collection",
     "collect_episodes": "collection",
     "Context": "context",
-    "Episode": "context",
+    "Episode": "episode",
     "InContextTransformer": "transformer",
     "DivergenceError": "value_function",
     "Evaluator": "value_function",

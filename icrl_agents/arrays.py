@@ -73,3 +73,19 @@ def finite(name: str, tensor: Tensor, detail: str = "") -> None:
     if not bool(good.all()):
         where = tuple((~good).nonzero()[0].tolist())
         raise ValueError(f"{name}: expected finite numbers{detail}, got {tensor[where].item()} at index {where}.")
+
+
+def front_rows(rows: Tensor, chosen: Tensor) -> Tensor:
+    """Moves the chosen rows of each batch element to the front, ``(*batch, max chosen, d)``, zeros behind."""
+    counts = chosen.sum(-1)
+    most = int(counts.max()) if counts.numel() else 0
+    front = rows.new_zeros((*rows.shape[:-2], most, rows.shape[-1]))
+    rank = chosen.cumsum(-1) - 1
+    where = chosen.nonzero(as_tuple=True)
+    front[(*where[:-1], rank[where])] = rows[where]
+    return front
+
+
+def take_rows(rows: Tensor, index: Tensor) -> Tensor:
+    """Rows ``(*batch, p, d)`` at ``index (*batch, n)``, ``(*batch, n, d)``."""
+    return torch.gather(rows, -2, index[..., None].expand(*index.shape, rows.shape[-1]))

@@ -1,8 +1,13 @@
-"""Checkpoints of in-context transformers: weights as safetensors, structure as JSON; nothing is ever unpickled."""
+"""Checkpoints of in-context transformers: weights as safetensors, structure as JSON; nothing is ever unpickled.
+
+A checksum over both files is kept in the structure, so that a damaged, edited or mixed-up pair is refused.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +24,7 @@ from icrl_agents.transformer import InContextTransformer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FORMAT = 1
-_KERNELS = {
+_KERNELS: dict[str, Callable[..., nn.Module]] = {
     kernel.__name__: kernel
     for kernel in (
         kernels.RBF,
@@ -34,10 +39,14 @@ _KERNELS = {
 
 
 def save(transformer: InContextTransformer, folder: Path) -> None:
-    """Writes a transformer into ``folder``, weights first; an existing checkpoint there is replaced.
+    """Writes a transformer into ``folder``; an existing checkpoint there is replaced, whole or not at all.
+
+    Blocks that share weights are written with one copy each.
 
     Raises:
-        ValueError: If a kernel is not one of ``icrl_agents.kernels``, so that it could not be rebuilt.
+        OSError: If the folder cannot be written.
+        ValueError: If the transformer could not be rebuilt: a kernel is not one of ``icrl_agents.kernels``, or a
+            weight is not finite or out of range. Nothing is written then.
     """
     config = {
         "format": FORMAT,
@@ -45,10 +54,13 @@ def save(transformer: InContextTransformer, folder: Path) -> None:
         "loops": transformer.loops,
         "blocks": [_describe_layer(block) for block in transformer.blocks],
     }
-    tensors = {name: tensor.contiguous() for name, tensor in transformer.state_dict().items()}
+    tensors = {name: tensor.detach().contiguous().clone() for name, tensor in transformer.state_dict().items()}
+    _check_numbers("transformer", tensors)
+    _build(folder / CONFIG, config, tensors)
+    weights = safetensors.torch.save(tensors)
+    config["sha256"] = _digest(weights, config)
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / WEIGHTS, safetensors.torch.save(tensors))
-    _replace(folder / CONFIG, json.dumps(config, indent=2).encode())
+    _write({folder / WEIGHTS: weights, folder / CONFIG: json.dumps(config, indent=2).encode()})
 
 
 def load(folder: Path) -> InContextTransformer:
@@ -56,44 +68,86 @@ def load(folder: Path) -> InContextTransformer:
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: not found; expected a folder that save_pretrained wrote.")
+    weights = (folder / WEIGHTS).read_bytes()
     try:
-        tensors = safetensors.torch.load((folder / WEIGHTS).read_bytes())
+        tensors = safetensors.torch.load(weights)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{folder / WEIGHTS}: not a whole safetensors file ({error}); save it again.") from error
-    try:
-        config = json.loads((folder / CONFIG).read_text())
-        if config["format"] != FORMAT:
-            raise ValueError(f"format {config['format']} is not {FORMAT}")
-        blocks = [_build_layer(spec, f"blocks.{i}", tensors) for i, spec in enumerate(config["blocks"])]
-        transformer = InContextTransformer(blocks, config["loops"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{folder / CONFIG}: does not describe the weights beside it ({error!r}).") from error
-    _check_tensors(folder, transformer.state_dict(), tensors)
-    transformer.load_state_dict(tensors)
+    config = _read_config(folder / CONFIG)
+    if config.get("sha256") != _digest(weights, config):
+        raise ValueError(
+            f"{folder / CONFIG}: its checksum is not that of {WEIGHTS} and itself, so one of the two was changed after "
+            "it was saved; save the transformer again."
+        )
+    _check_numbers(str(folder / WEIGHTS), tensors)
+    transformer = _build(folder / CONFIG, config, tensors)
+    _check_shapes(folder / WEIGHTS, transformer.state_dict(), tensors)
+    transformer.load_state_dict(tensors, assign=True)
     return transformer
 
 
-def _replace(path: Path, content: bytes) -> None:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(content)
-    partial.replace(path)
+def _digest(weights: bytes, config: Mapping[str, Any]) -> str:
+    """SHA-256 of the weights and of the structure, without the entry that holds it."""
+    structure = json.dumps({name: value for name, value in config.items() if name != "sha256"}, sort_keys=True)
+    return hashlib.sha256(weights + structure.encode()).hexdigest()
+
+
+def _write(files: Mapping[Path, bytes]) -> None:
+    """Writes all files beside their places before it moves any of them there."""
+    partials = {path: path.with_name(path.name + ".partial") for path in files}
+    try:
+        for path, content in files.items():
+            partials[path].write_bytes(content)
+        for path, partial in partials.items():
+            partial.replace(path)
+    finally:
+        for partial in partials.values():
+            partial.unlink(missing_ok=True)
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not a whole JSON file ({error}); save the transformer again.") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        found = config.get("format") if isinstance(config, dict) else None
+        raise ValueError(f"{path}: expected a transformer in format {FORMAT}, which this version reads, got {found!r}.")
+    return config
+
+
+def _build(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> InContextTransformer:
+    try:
+        blocks = [_build_layer(spec, f"blocks.{i}", tensors) for i, spec in enumerate(config["blocks"])]
+        return InContextTransformer(blocks, config["loops"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path}: no transformer can be built from this structure and its weights ({error!r})."
+        ) from error
 
 
 def _describe_layer(layer: nn.Module) -> dict[str, Any]:
-    if isinstance(layer, LinearAttentionLayer):
+    if isinstance(layer, LinearAttentionLayer) and type(layer) is LinearAttentionLayer:
         return {"type": type(layer).__name__, **layer.settings()}
-    if type(layer) in (TemporalShiftLayer, DualHeadLayer):
+    if isinstance(layer, TemporalShiftLayer) and type(layer) in (TemporalShiftLayer, DualHeadLayer):
         return {"type": type(layer).__name__, "attention": _describe_attention(layer.attention)}
     raise ValueError(f"blocks: a {type(layer).__name__} cannot be saved; expected a layer of icrl_agents.layers.")
 
 
 def _describe_attention(attention: SoftmaxAttention | KernelAttention) -> dict[str, Any]:
+    if type(attention) not in (SoftmaxAttention, KernelAttention):
+        raise ValueError(
+            f"attention: a {type(attention).__name__} cannot be saved; expected one of icrl_agents.attention."
+        )
     kernel = type(attention.kernel).__name__
     if _KERNELS.get(kernel) is not type(attention.kernel):
         raise ValueError(
-            f"kernel: {attention.kernel!r} is a callable of yours and cannot be saved; expected one of {list(_KERNELS)}."
+            f"kernel: {attention.kernel!r} is a callable of yours and cannot be saved; expected one of "
+            f"{', '.join(_KERNELS)}."
         )
     described: dict[str, Any] = {"type": type(attention).__name__, "kernel": kernel}
+    if getattr(attention.kernel, "length_scale", 0) is None:
+        described["length_scale"] = "median"
     if isinstance(attention, KernelAttention):
         described["step_size"] = attention.step_size
     return described
@@ -114,10 +168,8 @@ def _build_layer(spec: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) 
 def _build_attention(spec: dict[str, Any], own: dict[str, Tensor]) -> SoftmaxAttention | KernelAttention:
     kernel_class = _KERNELS[spec["kernel"]]
     weight = {name.removeprefix("attention.kernel."): t for name, t in own.items() if name.startswith("attention.k")}
-    if issubclass(kernel_class, kernels.RBF | kernels.Laplace):
-        kernel: nn.Module = kernel_class(weight.get("length_scale", "median"))
-    else:
-        kernel = kernel_class(**weight)
+    settings = {"length_scale": "median"} if spec.get("length_scale") == "median" else {}
+    kernel = kernel_class(**settings, **weight)
     if spec["type"] == "SoftmaxAttention":
         return SoftmaxAttention(kernel)
     if spec["type"] == "KernelAttention":
@@ -125,10 +177,16 @@ def _build_attention(spec: dict[str, Any], own: dict[str, Tensor]) -> SoftmaxAtt
     raise ValueError(f"unknown attention {spec['type']!r}")
 
 
-def _check_tensors(folder: Path, expected: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-    shapes, seen = ({name: tuple(t.shape) for name, t in tensors.items()} for tensors in (expected, found))
-    if shapes != seen:
-        raise ValueError(f"{folder / WEIGHTS}: expected tensors {shapes}, got {seen}.")
-    for name, tensor in found.items():
+def _check_numbers(where: str, tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
+            raise ValueError(f"{where}: expected {name} to be floating, got {tensor.dtype}.")
         if not bool(torch.isfinite(tensor).all()):
-            raise ValueError(f"{folder / WEIGHTS}: {name} is not finite.")
+            raise ValueError(f"{where}: expected {name} to be finite, got NaN or inf.")
+
+
+def _check_shapes(path: Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    wanted, seen = ({name: tuple(t.shape) for name, t in tensors.items()} for tensors in (expected, found))
+    for name in [*wanted, *seen]:
+        if wanted.get(name) != seen.get(name):
+            raise ValueError(f"{path}: expected {name} of shape {wanted.get(name)}, got {seen.get(name)}.")

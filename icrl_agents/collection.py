@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from icrl_agents.context import Context, Episode
+from icrl_agents.context import Context
 from icrl_agents.copies import OneCopy, VectorCopies, copies_of
+from icrl_agents.episode import Episode
 from icrl_agents.recorder import Recorder, flattening
 from icrl_envs import arguments
 from icrl_envs.fixed_policy import ActionFunction, action_function, fitting_action

@@ -3,37 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import FLOATING, boolean, finite, floating, same_shape
-
-
-@dataclass(frozen=True, eq=False)
-class Episode:
-    """One trajectory S₀, R₁, S₁, …, R_T, S_T.
-
-    An episode that ended without terminating was truncated: its last transition bootstraps from S_T.
-    Where an environment reports both, terminated wins.
-
-    Args:
-        observations: The states S₀ … S_T, shape ``(T+1, d)``; the last one is the true final observation.
-        rewards: R₁ … R_T, shape ``(T,)``.
-        terminated: Whether S_T is terminal, so that nothing follows it.
-    """
-
-    observations: np.ndarray
-    rewards: np.ndarray
-    terminated: bool = False
-
-    def __len__(self) -> int:
-        """Number of transitions T."""
-        return len(self.rewards)
+from icrl_agents.arrays import FLOATING, boolean, finite, floating, front_rows, same_shape, take_rows
+from icrl_agents.episode import Episode, episode_arrays
 
 
 class Context:
@@ -122,9 +99,9 @@ class Context:
                     "contiguous: True where next_states[k] differs from states[k + 1]; expected them equal."
                 )
         self.rewards, self.discounts, self.mask = rewards, discounts, valid
-        self._terminal = _gather_rows(x_next, valid & ~read & ~linked)
+        self._terminal = front_rows(x_next, valid & ~read & ~linked)
         bootstrapped = read & ~linked
-        self.points = torch.cat([x, _gather_rows(x_next, bootstrapped)], dim=-2)
+        self.points = torch.cat([x, front_rows(x_next, bootstrapped)], dim=-2)
         n = rewards.shape[-1]
         own = torch.arange(n, device=x.device).expand_as(rewards)
         final = n + bootstrapped.cumsum(-1) - 1
@@ -146,7 +123,7 @@ class Context:
         """
         gamma = _discount(gamma)
         _check_sequence("episodes", episodes, Episode)
-        arrays = [_episode_arrays(i, episode) for i, episode in enumerate(episodes)]
+        arrays = [episode_arrays(i, episode) for i, episode in enumerate(episodes)]
         dim = arrays[0][0].shape[-1]
         for i, (observations, _) in enumerate(arrays):
             if observations.shape[-1] != dim:
@@ -224,12 +201,12 @@ class Context:
     def next_states(self) -> Tensor:
         """Next states x′_k, ``(*batch, n, d)``, assembled anew at each call."""
         own = torch.arange(len(self), device=self.device)
-        gathered = _take(self.points, torch.where(self.contiguous, own + 1, self.successors))
+        gathered = take_rows(self.points, torch.where(self.contiguous, own + 1, self.successors))
         if self._terminal.shape[-2] == 0:
             return gathered
         terminal = self.mask & ~self.contiguous & (self.successors == own)
         rank = (terminal.cumsum(-1) - 1).clamp(min=0)
-        return torch.where(terminal[..., None], _take(self._terminal, rank), gathered)
+        return torch.where(terminal[..., None], take_rows(self._terminal, rank), gathered)
 
     @property
     def dim(self) -> int:
@@ -329,44 +306,7 @@ def _check_contexts(contexts: Sequence[Context]) -> None:
             )
 
 
-def _episode_arrays(index: int, episode: Episode) -> tuple[Tensor, Tensor]:
-    observations = floating(f"episode {index}, observations", episode.observations)
-    rewards = floating(f"episode {index}, rewards", episode.rewards, integers=True).to(torch.float64)
-    if observations.ndim != 2 or rewards.ndim != 1:
-        raise ValueError(
-            f"episode {index}: expected observations (T+1, d) and rewards (T,), "
-            f"got {tuple(observations.shape)} and {tuple(rewards.shape)}."
-        )
-    if len(observations) != len(rewards) + 1:
-        raise ValueError(
-            f"episode {index}: expected one observation more than rewards (the final one included), "
-            f"got {len(observations)} observations and {len(rewards)} rewards."
-        )
-    read = observations[:-1] if episode.terminated else observations
-    for name, values in (("observation", read), ("reward", rewards[:, None])):
-        bad = (~torch.isfinite(values)).any(-1).nonzero()
-        if len(bad):
-            step = int(bad[0])
-            raise ValueError(f"episode {index}, step {step}: expected a finite {name}, got {values[step].tolist()}.")
-    return observations, rewards
-
-
 def _links(x: Tensor, x_next: Tensor, valid: Tensor) -> Tensor:
     linked = torch.zeros_like(valid)
     linked[..., :-1] = (x_next[..., :-1, :] == x[..., 1:, :]).all(-1) & valid[..., :-1] & valid[..., 1:]
     return linked
-
-
-def _gather_rows(rows: Tensor, chosen: Tensor) -> Tensor:
-    """Moves the chosen rows of each batch element to the front, ``(*batch, max chosen, d)``, zeros behind."""
-    counts = chosen.sum(-1)
-    most = int(counts.max()) if counts.numel() else 0
-    front = rows.new_zeros((*rows.shape[:-2], most, rows.shape[-1]))
-    rank = chosen.cumsum(-1) - 1
-    where = chosen.nonzero(as_tuple=True)
-    front[(*where[:-1], rank[where])] = rows[where]
-    return front
-
-
-def _take(rows: Tensor, index: Tensor) -> Tensor:
-    return torch.gather(rows, -2, index[..., None].expand(*index.shape, rows.shape[-1]))

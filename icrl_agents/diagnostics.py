@@ -1,69 +1,127 @@
-"""What can be measured about an evaluator: value errors and TD losses."""
+"""What can be measured about an evaluator: value errors and TD losses.
+
+Arrays may be tensors, NumPy arrays or lists. A state of weight 0 is never read, so its target may be NaN.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context
 from icrl_agents.value_function import ValueFunction
 
 
-def msve(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+def msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN401 - anything array-like
     """Mean squared value error Σ_i ρ_i (v_i − v*_i)².
 
     Args:
-        values: Estimated values, ``(*batch, m)``.
-        targets: True values or Monte-Carlo returns, ``(m,)`` or ``(*batch, m)``.
-        weights: ρ, non-negative, ``(m,)``, normalised here; for instance a stationary distribution, or the
-            indicator of the states that count. Default uniform.
+        values: Estimated values v, ``(*batch, m)`` with m ≥ 1.
+        targets: True values or Monte-Carlo returns v*, ``(m,)`` or ``(*batch, m)``.
+        weights: ρ, non-negative, ``(m,)`` or ``(*batch, m)``, normalised here; for instance a stationary
+            distribution, or the indicator of the states that count. Default uniform.
 
     Returns:
         ``(*batch,)``.
+
+    Raises:
+        TypeError: If an argument is no array of numbers.
+        ValueError: If shapes disagree, a target that counts is not finite, or the weights are negative, not finite
+            or all zero.
+
+    Example:
+        >>> msve([1.0, 3.0], targets=[0.0, 0.0])
+        tensor(5., dtype=torch.float64)
     """
-    return _average((values - targets).square(), weights)
+    values, targets, rho = _checked(values, targets, weights)
+    return _mean((values - targets).square(), rho)
 
 
-def relative_msve(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
-    """MSVE over the mean square of the targets: 0 is exact, 1 is what v = 0 scores. Arguments of ``msve``."""
-    return msve(values, targets, weights) / _average(targets.square(), weights)
+def relative_msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN401
+    """MSVE over the mean square of the targets: 0 is exact, 1 is what v = 0 scores.
+
+    It is NaN where the targets are all 0, since then there is no scale to compare with. Arguments of ``msve``.
+    """
+    values, targets, rho = _checked(values, targets, weights)
+    power = _mean(targets.square(), rho)
+    return (_mean((values - targets).square(), rho) / power).masked_fill(power == 0, torch.nan)
 
 
-def centred_msve(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+def centred_msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN401
     """MSVE after the best state-independent offset, which cancels in advantages and rankings, is taken away.
 
     Arguments of ``msve``.
     """
-    error = values - targets
-    return _average((error - _average(error, weights)[..., None]).square(), weights)
+    values, targets, rho = _checked(values, targets, weights)
+    return _variance(values - targets, rho)
 
 
-def relative_centred_msve(values: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+def relative_centred_msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN401
     """Centred MSVE over the variance of the targets: 0 is exact, 1 is what any constant scores.
 
+    It is NaN where the targets are all equal up to rounding, since then there is no scale to compare with.
     Arguments of ``msve``.
     """
-    return centred_msve(values, targets, weights) / centred_msve(torch.zeros_like(targets), targets, weights)
+    values, targets, rho = _checked(values, targets, weights)
+    variance = _variance(targets, rho)
+    rounding = (16 * torch.finfo(targets.dtype).eps) ** 2 * _mean(targets.square(), rho)
+    return (_variance(values - targets, rho) / variance).masked_fill(variance <= rounding, torch.nan)
 
 
-def td_loss(value_function: ValueFunction, context: Context, depths: list[int]) -> Tensor:
+def td_loss(value_function: ValueFunction, context: Context, depths: Sequence[int] | None = None) -> Tensor:
     """Mean squared TD error mean_k δ_k² on ``context``, held out or not, at several depths.
 
     Args:
         value_function: The value function, whatever its evaluator.
-        context: Transitions, ``(*batch, n)``.
-        depths: Depths ℓ in 0 … ``value_function.max_depth``.
+        context: Transitions, ``(*batch, n)``; of an empty one the loss is 0.
+        depths: At least one depth ℓ in 0 … ``value_function.max_depth``; default all of them.
 
     Returns:
         ``(*batch, len(depths))``.
+
+    Raises:
+        ValueError: If a depth is out of range, or there is none.
     """
+    depths = range(value_function.max_depth + 1) if depths is None else depths
+    if len(depths) == 0:
+        raise ValueError("depths: expected at least one depth, got none.")
     values = value_function.by_depth(context.points, depths)
     losses = [context.td_errors(values[..., i]).square().sum(-1) for i in range(len(depths))]
     return torch.stack(losses, dim=-1) / context.mask.sum(-1, keepdim=True).clamp(min=1)
 
 
-def _average(values: Tensor, weights: Tensor | None) -> Tensor:
-    if weights is None:
-        return values.mean(-1)
-    weights = weights.to(values)
-    return (values * weights).sum(-1) / weights.sum(-1)
+def _checked(values: Any, targets: Any, weights: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+    """Values and targets in their common floating type, 0 where the weight is; and the normalised weights."""
+    values = floating("values", values, integers=True)
+    if values.ndim == 0 or values.shape[-1] == 0:
+        raise ValueError(f"values: expected shape (*batch, m) with m ≥ 1, got {tuple(values.shape)}.")
+    targets = _fitting("targets", targets, values)
+    rho = _fitting("weights", torch.ones_like(values) if weights is None else weights, values)
+    finite("weights", rho)
+    if bool((rho < 0).any()) or not bool((rho.sum(-1) > 0).all()):
+        raise ValueError("weights: expected non-negative numbers that are not all zero.")
+    dtype = torch.promote_types(values.dtype, targets.dtype)
+    unread = rho == 0
+    values, targets = (t.to(dtype).masked_fill(unread, 0.0) for t in torch.broadcast_tensors(values, targets))
+    finite("targets", targets)
+    return values, targets, rho.to(dtype) / rho.to(dtype).sum(-1, keepdim=True)
+
+
+def _fitting(name: str, array: Any, values: Tensor) -> Tensor:  # noqa: ANN401
+    tensor = floating(name, array, integers=True).to(values.device)
+    if tensor.shape not in (values.shape, values.shape[-1:]):
+        expected = " or ".join(dict.fromkeys((str(tuple(values.shape)), str(tuple(values.shape[-1:])))))
+        raise ValueError(f"{name}: expected shape {expected} to match the values, got {tuple(tensor.shape)}.")
+    return tensor
+
+
+def _mean(numbers: Tensor, rho: Tensor) -> Tensor:
+    return (numbers * rho).sum(-1)
+
+
+def _variance(numbers: Tensor, rho: Tensor) -> Tensor:
+    return _mean((numbers - _mean(numbers, rho)[..., None]).square(), rho)

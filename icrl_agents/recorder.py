@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from icrl_agents.context import Episode
+from icrl_agents.episode import Episode
 
 LONGEST_EPISODE = 50_000
 """Steps after which an episode counts as endless, unless it is to be cut anyway."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from numbers import Integral
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction
 
 
+@runtime_checkable
 class Layer(Protocol):
     """What the transformer asks of a layer; see ``icrl_agents.layers``."""
 
@@ -45,25 +48,32 @@ class InContextTransformer(nn.Module):
     """A transformer that turns a context into a value function in its forward pass, without a weight update.
 
     ``blocks`` are applied in order, ``loops`` times over: one block looped L times is a tied transformer, L blocks
-    with one loop a sequential one.
+    with one loop a sequential one. The context decides the floating type of the computation, to which weights are
+    cast: they are stored in float64, and a transformer moved to float32 has merely rounded weights.
 
     Args:
         blocks: Layers, all reading the same kind of prompt.
         loops: How often the blocks are applied.
-        reference: The algorithm that the layers implement, if they were constructed from one.
+        reference: The algorithm that the layers implement, if they were constructed from one. It shares the layers'
+            kernel, but no other weight, and is not saved with them.
 
     Raises:
-        ValueError: If there is no block or ``loops`` is not a non-negative integer.
+        TypeError: If a block is no layer.
+        ValueError: If there is no block, the blocks read different prompts, or ``loops`` is not an integer ≥ 0.
+
+    Example:
+        >>> from icrl_agents.constructions import weighted_softmax_td
+        >>> from icrl_agents.kernels import Identity
+        >>> context = Context([[0.0]], [1.0], [0.9], [[0.0]])
+        >>> weighted_softmax_td(Identity(), num_layers=2).fit(context)([[0.0]])
+        tensor([1.9000], dtype=torch.float64)
     """
 
     def __init__(self, blocks: Sequence[nn.Module], loops: int = 1, reference: Evaluator | None = None) -> None:
         super().__init__()
-        if len(blocks) == 0:
-            raise ValueError("blocks: expected at least one layer, got none.")
-        if isinstance(loops, bool) or not isinstance(loops, int) or loops < 0:
-            raise ValueError(f"loops: expected an integer ≥ 0, got {loops!r}.")
+        _check_blocks(blocks)
         self.blocks = nn.ModuleList(blocks)
-        self.loops = loops
+        self.loops = check_count("loops", loops)
         self.reference = reference
 
     @property
@@ -71,49 +81,69 @@ class InContextTransformer(nn.Module):
         """Depth L: number of layers applied."""
         return len(self.blocks) * self.loops
 
-    def hidden_states(self, context: Context, queries: Tensor | None = None) -> Iterator[Tensor]:
+    def hidden_states(self, context: Context, queries: Any = None) -> Iterator[Tensor]:  # noqa: ANN401
         """Yields the tokens after 0, 1, …, L layers, ``(*batch, columns, rows)``.
 
         Args:
             context: The context, dimension d.
-            queries: ``(*batch, m, d)``; default none.
+            queries: ``(*batch, m, d)`` or ``(m, d)``; default none. Of two floating types the wider one counts.
+
+        Raises:
+            TypeError: If the queries are not float32 or float64.
+            ValueError: If their shape does not fit the context, or one of them is not finite.
         """
+        if queries is not None:
+            context, queries = _with_queries(context, queries)
         return self._run(context, queries, self._bind(context))
 
-    def forward(self, context: Context, queries: Tensor) -> Tensor:
+    def forward(self, context: Context, queries: Any) -> Tensor:  # noqa: ANN401
         """Values that the full forward pass reads out of the query columns.
 
         Equal to ``fit(context)(queries)``, which runs the context through the layers once for all queries.
 
         Args:
             context: The context, dimension d.
-            queries: ``(*batch, m, d)``.
+            queries: ``(*batch, m, d)`` or ``(m, d)``.
 
         Returns:
             ``(*batch, m)``.
+
+        Raises:
+            TypeError: As ``hidden_states``.
+            ValueError: As ``hidden_states``.
         """
-        *_, tokens = self.hidden_states(context, queries)
+        context, queries = _with_queries(context, queries)
+        *_, tokens = self._run(context, queries, self._bind(context))
         values = self._layers[0].read_out(tokens)
         return values[..., values.shape[-1] - queries.shape[-2] :]
 
     def fit(self, context: Context) -> ValueFunction:
-        """Returns the value function that the layers infer from ``context``, at every depth."""
-        bases = self._bind(context)
-        increments: list[list[Tensor]] = [[] for _ in bases]
-        for depth, tokens in enumerate(self._run(context, None, bases)):
-            for i, layer in enumerate(self._layers):
-                message = layer.messages(tokens, context)
-                if depth == 0:
-                    increments[i].append(torch.zeros_like(message))
-                if depth < self.num_layers:
-                    increments[i].append(message if depth % len(bases) == i else torch.zeros_like(message))
-        return ValueFunction(bases, [torch.stack(steps, dim=-2).cumsum(-2) for steps in increments], context)
-
-    def save_pretrained(self, folder: str | Path) -> None:
-        """Writes ``model.safetensors`` (weights) and ``config.json`` (structure) into ``folder``.
+        """Returns the value function that the layers infer from ``context``, at every depth.
 
         Raises:
-            ValueError: If a kernel is a plain callable, which has no weights to save.
+            DivergenceError: If a coefficient is not finite, naming the first such layer.
+        """
+        layers, bases = self._layers, self._bind(context)
+        increments: list[list[Tensor]] = [[] for _ in layers]
+        averages: list[Tensor] = []
+        for depth, tokens in enumerate(self._run(context, None, bases)):
+            for i, (layer, steps) in enumerate(zip(layers, increments, strict=True)):
+                if depth == 0:
+                    steps.append(torch.zeros_like(layer.messages(tokens, context)))
+                if depth < self.num_layers:
+                    steps.append(layer.messages(tokens, context) if depth % len(layers) == i else steps[0])
+            if _prompt(layers[0]) == "average_reward":
+                averages.append(cast(Any, layers[0]).average_reward(tokens))
+        coefficients = [torch.stack(steps, dim=-2).cumsum(-2) for steps in increments]
+        average_rewards = torch.stack(averages, dim=-1) if averages else None
+        return ValueFunction(bases, coefficients, context, average_rewards=average_rewards)
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Writes ``model.safetensors`` (weights) and ``config.json`` (structure) into ``folder``, made if missing.
+
+        Raises:
+            OSError: If the folder cannot be written.
+            ValueError: If a kernel is a plain callable, which has no weights to save, or a weight is not finite.
         """
         from icrl_agents.checkpoint import save
 
@@ -121,11 +151,11 @@ class InContextTransformer(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> InContextTransformer:
-        """Reads what ``save_pretrained`` wrote.
+        """Reads what ``save_pretrained`` wrote: bit-equal weights of the same floating types, frozen, on the CPU.
 
         Raises:
             FileNotFoundError: If one of the two files is missing.
-            ValueError: If they are damaged or do not fit each other.
+            ValueError: If they are damaged, edited or do not fit each other, naming the file.
         """
         from icrl_agents.checkpoint import load
 
@@ -147,3 +177,42 @@ class InContextTransformer(nn.Module):
             for layer, weight in zip(layers, weights, strict=True):
                 tokens = layer(tokens, context, weight)
                 yield tokens
+
+
+def check_count(name: str, count: Any) -> int:  # noqa: ANN401
+    """Returns ``count`` if it is an integer ≥ 0; raises ValueError naming the argument otherwise."""
+    if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
+        raise ValueError(f"{name}: expected an integer ≥ 0, got {count!r}.")
+    return int(count)
+
+
+def _check_blocks(blocks: Sequence[nn.Module]) -> None:
+    if len(blocks) == 0:
+        raise ValueError("blocks: expected at least one layer, got none.")
+    for i, block in enumerate(blocks):
+        if not isinstance(block, Layer):
+            raise TypeError(
+                f"blocks: expected layers such as those of icrl_agents.layers, got {type(block).__name__} at index {i}."
+            )
+    prompts = sorted({_prompt(block) for block in blocks})
+    if len(prompts) > 1:
+        raise ValueError(f"blocks: expected layers that read the same kind of prompt, got {' and '.join(prompts)}.")
+
+
+def _prompt(layer: object) -> str:
+    return getattr(layer, "prompt", "memory")
+
+
+def _with_queries(context: Context, queries: Any) -> tuple[Context, Tensor]:  # noqa: ANN401
+    """The context and its queries in their common floating type."""
+    queries = floating("queries", queries)
+    batch = context.points.shape[:-2]
+    leading = queries.shape[:-2]
+    fits = queries.ndim >= 2 and queries.shape[-1] == context.dim and len(leading) <= len(batch)
+    if not fits or any(q not in (1, c) for q, c in zip(reversed(leading), reversed(batch), strict=False)):
+        expected = " or ".join(dict.fromkeys(str((*b, "m", context.dim)).replace("'", "") for b in ((), tuple(batch))))
+        raise ValueError(f"queries: expected shape {expected}, got {tuple(queries.shape)}.")
+    finite("queries", queries)
+    dtype = torch.promote_types(queries.dtype, context.dtype)
+    context = context if dtype == context.dtype else context.to(dtype=dtype)
+    return context, queries.to(context.points)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from icrl_agents.context import Context, Episode
+from icrl_agents.context import Context
+from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, LinearTD, MonteCarlo, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Identity, Laplace, Linear
 

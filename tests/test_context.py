@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from icrl_agents import constructions
-from icrl_agents.context import Context, Episode
+from icrl_agents.context import Context
+from icrl_agents.episode import Episode
 from icrl_agents.evaluators import KernelTD, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Identity
 from icrl_agents.prompt import route
@@ -205,99 +206,3 @@ def test_a_context_survives_copying_and_pickling():
         assert repr(other) == "Context(shape=(4, 2), dtype=torch.float64, device='cpu')"
         close(other.next_states, context.next_states, 0)
         assert torch.equal(other.mask, context.mask)
-
-
-GOOD = {"states": np.zeros((3, 2)), "rewards": np.zeros(3), "discounts": np.ones(3), "next_states": np.ones((3, 2))}
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"states": np.zeros(3)}, ValueError, r"states: expected shape \(n, d\) .* got \(3,\)"),
-        ({"states": np.zeros((3, 0))}, ValueError, r"with d ≥ 1, got \(3, 0\)"),
-        ({"states": np.zeros((3, 2), dtype=int)}, TypeError, r"states: expected float32 or float64, got torch.int64"),
-        ({"states": np.zeros((3, 2), dtype=np.float16)}, TypeError, r"got torch.float16; convert it first"),
-        ({"states": np.zeros((3, 2), dtype=complex)}, TypeError, r"got torch.complex128"),
-        ({"states": [[1.0, 2.0], [1.0]]}, TypeError, r"states: expected a rectangular array of numbers, got list"),
-        ({"states": None}, TypeError, r"states: expected a rectangular array of numbers, got NoneType"),
-        (
-            {"rewards": np.zeros((3, 1))},
-            ValueError,
-            r"rewards: expected shape \(3,\) to match the states, got \(3, 1\)",
-        ),
-        ({"discounts": 0.9}, ValueError, r"discounts: expected shape \(3,\)"),
-        ({"discounts": [0.5, 1.5, 0.5]}, ValueError, r"discounts: expected every γ in \[0, 1\], got 1.5"),
-        ({"discounts": [0.5, NAN, 0.5]}, ValueError, r"discounts: expected every γ in \[0, 1\], got nan"),
-        ({"next_states": np.zeros((2, 2))}, ValueError, r"next_states: expected shape \(3, 2\)"),
-        ({"rewards": [0.0, INF, 0.0]}, ValueError, r"rewards: expected finite numbers, got inf at index \(1,\)"),
-        ({"next_states": np.full((3, 2), NAN)}, ValueError, r"next_states: .* \(of a transition with γ > 0\), got nan"),
-        ({"mask": [1, 1, 0]}, TypeError, r"mask: expected booleans, got torch.int64"),
-        ({"mask": [True, False]}, ValueError, r"mask: expected shape \(3,\)"),
-        ({"contiguous": [True, False, False]}, ValueError, r"contiguous: True where next_states\[k\] differs"),
-    ],
-)
-def test_a_bad_array_is_named(change, error, message):
-    with pytest.raises(error, match=message):
-        Context(**(GOOD | change))
-
-
-@pytest.mark.parametrize(
-    ("episode", "error", "message"),
-    [
-        (Episode(np.zeros((3, 2)), np.zeros(3)), ValueError, r"episode 1: expected one observation more .* got 3 .* 3"),
-        (
-            Episode(np.zeros((3, 1)), np.zeros(2)),
-            ValueError,
-            r"episode 1: expected observations \(T\+1, 2\) as in epis",
-        ),
-        (Episode(np.zeros(3), np.zeros(2)), ValueError, r"episode 1: expected observations \(T\+1, d\) and rewards"),
-        (Episode(np.float64(0), np.zeros(1)), ValueError, r"episode 1: .* got \(\) and \(1,\)"),
-        (Episode(np.zeros((3, 2), dtype=int), np.zeros(2)), TypeError, r"episode 1, observations: expected float32"),
-        (Episode(np.array([[None, 1.0]] * 3), np.zeros(2)), TypeError, r"episode 1, observations: .* got ndarray"),
-        (
-            Episode(np.zeros((3, 2)), np.zeros(2, complex)),
-            TypeError,
-            r"episode 1, rewards: expected float32 or float64",
-        ),
-        (Episode(np.array([[0, 0], [0, NAN], [0, 0]]), np.zeros(2)), ValueError, r"episode 1, step 1: .* observation"),
-        (Episode(np.array([[0, 0], [0, 0], [INF, 0]]), np.zeros(2)), ValueError, r"episode 1, step 2: .* got \[inf, 0"),
-        (Episode(np.zeros((3, 2)), np.array([0.0, NAN])), ValueError, r"episode 1, step 1: expected a finite reward"),
-        ("two", TypeError, r"episodes: expected Episode objects, got str at index 1"),
-    ],
-)
-def test_a_bad_episode_is_named(episode, error, message):
-    with pytest.raises(error, match=message):
-        Context.from_episodes([trajectory(2), episode], 0.9)
-
-
-@pytest.mark.parametrize("gamma", [-0.1, 1.1, NAN, True, "0.9", None])
-def test_a_discount_outside_its_range_is_refused(gamma):
-    with pytest.raises(ValueError, match=r"gamma: expected a discount in \[0, 1\], got"):
-        Context.from_episodes([trajectory(2)], gamma)
-
-
-def test_contexts_that_do_not_fit_together_are_refused():
-    one, other = Context.from_episodes([trajectory(2)], 0.9), Context.from_episodes([trajectory(2, dim=3)], 0.9)
-    for join in (Context.concatenate, Context.stack):
-        with pytest.raises(ValueError, match=r"contexts: expected at least one, got none"):
-            join([])
-        with pytest.raises(TypeError, match=r"contexts: expected a list of Context objects, got Context"):
-            join(one)
-        with pytest.raises(TypeError, match=r"contexts: expected Context objects, got int at index 1"):
-            join([one, 1])
-        with pytest.raises(ValueError, match=r"expected one state dimension, got d = 2 and, at index 1, 3"):
-            join([one, other])
-        with pytest.raises(ValueError, match=r"without batch dimensions, got Context\(shape=\(1, 2, 2\)"):
-            join([Context.stack([one])])
-    with pytest.raises(ValueError, match=r"padding: expected 'right' or 'left', got 'top'"):
-        Context.stack([one], padding="top")
-    with pytest.raises(ValueError, match=r"episodes: expected at least one, got none"):
-        Context.from_episodes([], 0.9)
-    with pytest.raises(TypeError, match=r"episodes: expected a list of Episode objects, got Episode"):
-        Context.from_episodes(trajectory(2), 0.9)
-    with pytest.raises(TypeError, match=r"dtype: expected torch.float32 or torch.float64, got torch.int64"):
-        one.to(dtype=torch.int64)
-    with pytest.raises(
-        ValueError, match=r"values: expected v at the context's points, shape \(\.\.\., 3\), got \(2,\)"
-    ):
-        one.td_errors(torch.zeros(2))

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl_agents.context import Context, Episode
+from icrl_agents.context import Context
+from icrl_agents.episode import Episode
 from icrl_agents.evaluators import KernelTD, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Laplace
 

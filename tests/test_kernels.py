@@ -4,16 +4,7 @@ import pytest
 import torch
 
 from icrl_agents.attention import KernelAttention, SoftmaxAttention, stable_step_size
-from icrl_agents.kernels import (
-    RBF,
-    DotProduct,
-    Exponential,
-    Identity,
-    Laplace,
-    Linear,
-    ReLU,
-    median_distance,
-)
+from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear, ReLU, median_distance
 
 SCALES = torch.tensor([0.5, 2.0, 1.25], dtype=torch.float64)
 LOPSIDED = torch.tensor([[0.5, 0.2, 0.0], [-0.3, 0.1, 0.4], [0.0, 0.7, -0.2]], dtype=torch.float64)

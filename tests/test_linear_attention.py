@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from icrl_agents import constructions
-from icrl_agents.context import Context, Episode
+from icrl_agents.context import Context
+from icrl_agents.episode import Episode
 from icrl_agents.evaluators import AverageRewardTD, LinearTD, ResidualGradient, TDLambda
 from icrl_agents.layers import LinearAttentionLayer
 from icrl_agents.transformer import InContextTransformer

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from icrl_agents.context import Context, Episode
+from icrl_agents.context import Context
+from icrl_agents.episode import Episode
 from icrl_agents.evaluators import AverageRewardTD, KernelTD, LinearTD, ResidualGradient, TDLambda
 from icrl_agents.kernels import Linear
 

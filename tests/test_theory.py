@@ -8,8 +8,9 @@ import torch
 from icrl_agents import constructions
 from icrl_agents.attention import SoftmaxAttention
 from icrl_agents.collection import collect
-from icrl_agents.context import Context, Episode
+from icrl_agents.context import Context
 from icrl_agents.diagnostics import relative_msve
+from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace
 from icrl_agents.layers import DualHeadLayer

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+
 import torch
 from torch import Tensor
 
@@ -9,7 +11,7 @@ from icrl_agents.attention import StepSize
 from icrl_agents.eligibility import check_preconditioner
 from icrl_agents.evaluators import AverageRewardTD, LinearTD, ResidualGradient, TDLambda
 from icrl_agents.layers.linear_attention import LinearAttentionLayer, Prompt, Scaling
-from icrl_agents.transformer import InContextTransformer
+from icrl_agents.transformer import InContextTransformer, check_count
 from icrl_agents.value_function import Evaluator
 
 STATE, DIFFERENCE = (1.0, 0.0), (1.0, -1.0)
@@ -32,6 +34,7 @@ def linear_td(
     Raises:
         ValueError: If an argument is out of range.
     """
+    num_layers = check_count("num_layers", num_layers)
     reference = LinearTD(num_layers, step_size, preconditioner)
     query = _query_matrix(dim, STATE, step_size, preconditioner)
     return _transformer([query], num_layers, reference, scaling=_scaling(step_size, "values"))
@@ -54,6 +57,7 @@ def td_lambda(
     Raises:
         ValueError: If an argument is out of range.
     """
+    num_layers = check_count("num_layers", num_layers)
     reference = TDLambda(lambda_, num_layers, step_size, preconditioner)
     query = _query_matrix(dim, STATE, step_size, preconditioner)
     return _transformer([query], num_layers, reference, trace_decay=lambda_, scaling=_scaling(step_size, "values"))
@@ -75,6 +79,7 @@ def residual_gradient(
     Raises:
         ValueError: If an argument is out of range.
     """
+    num_layers = check_count("num_layers", num_layers)
     reference = ResidualGradient(num_layers, step_size, preconditioner)
     query = _query_matrix(dim, DIFFERENCE, step_size, preconditioner)
     return _transformer([query], num_layers, reference, scaling=_scaling(step_size, "errors"))
@@ -102,6 +107,7 @@ def average_reward_td(
     Raises:
         ValueError: If an argument is out of range.
     """
+    num_layers = check_count("num_layers", num_layers)
     reference = AverageRewardTD(num_layers, step_size, reward_step_size, preconditioner)
     values = _query_matrix(dim, STATE, step_size, preconditioner, extra_rows=2)
     average = torch.zeros_like(values)
@@ -118,7 +124,7 @@ def _query_matrix(
     extra_rows: int = 1,
 ) -> Tensor:
     """Q with zᵢᵀ Q zⱼ = −α (key i as ``keys``)ᵀ Cᵀ (φ_j − γφ′_j), shape ``(D, D)``."""
-    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+    if isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 1:
         raise ValueError(f"dim: expected an integer ≥ 1, got {dim!r}.")
     C = check_preconditioner(preconditioner, dim)
     C = torch.eye(dim, dtype=torch.float64) if C is None else C

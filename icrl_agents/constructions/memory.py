@@ -8,7 +8,7 @@ from icrl_agents.attention import KernelAttention, SoftmaxAttention, StepSize, c
 from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
 from icrl_agents.kernels import Kernel
 from icrl_agents.layers.memory import TD_SIGNS, DualHeadLayer, TemporalShiftLayer
-from icrl_agents.transformer import InContextTransformer
+from icrl_agents.transformer import InContextTransformer, check_count
 
 Form = Literal["dual_head", "temporal_shift"]
 
@@ -27,6 +27,7 @@ def weighted_softmax_td(
     Raises:
         ValueError: If an argument is out of range.
     """
+    num_layers = check_count("num_layers", num_layers)
     reference = WeightedSoftmaxTD(kernel, num_layers, step_size)
     alpha = float(check_step_size(step_size, auto=False))
     weights = tuple(alpha * sign for sign in TD_SIGNS)
@@ -47,6 +48,7 @@ def kernel_td(
     Raises:
         ValueError: If an argument is out of range.
     """
+    num_layers = check_count("num_layers", num_layers)
     reference = KernelTD(kernel, num_layers, step_size)
     attention = KernelAttention(kernel, step_size)
     return InContextTransformer([_layer(attention, TD_SIGNS, form)], num_layers, reference)

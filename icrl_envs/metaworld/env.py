@@ -25,30 +25,31 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
     """One of MetaWorld's 50 manipulation domains, for control.
 
     ## Description
-    A Sawyer arm moves objects on a table: the library's own simulator, with its dynamics, rewards and success, in
-    about half of its time and bit for bit. Everything random comes from `reset(seed=...)`; the global generator of
+    A Sawyer arm moves objects on a table: the library's own simulator with its dynamics, rewards and success, bit
+    for bit, at up to twice its speed. Everything random comes from `reset(seed=...)`; the global generator of
     NumPy is never touched. `env.unwrapped.get_state()` and `set_state(snapshot)` copy and restore the state
     exactly, and so do pickle and deepcopy.
 
     ## Action Space
-    `Box(-1, 1, (4,), float32)`: the hand's displacement in x, y, z, in units of 1 cm, and the force that closes the
-    gripper. An action outside of the box, of another shape or not finite is an error, and nothing has moved.
+    `Box(-1, 1, (4,), float32)`: the displacement in x, y, z, in cm, of the mocap target that the hand follows, and
+    the force that closes the gripper. An action outside of the box, of another shape or not finite is an error, and
+    nothing has moved.
 
     ## Observation Space
     `Box`, float64, by `observation`; positions in m:
     * `"core"` `(10,)`: hand 3, gripper opening 1, object 3, goal 3.
     * `"full"` `(39,)`: the library's own. Hand 3, gripper opening 1, two objects of position 3 and quaternion 4 each
       (zeros where there is none), then the same 18 numbers one step before, then the goal 3.
-    * `"state"` `(42 + nv,)`: `"full"`, then the mocap target 3 that the hand follows, then all joint velocities.
+    * `"state"` `(42 + nv,)`: `"full"`, then the mocap target 3, then all joint velocities.
 
     None is exactly Markov. `"core"` and `"full"` leave out the mocap target, which leads the hand by centimetres;
     `"state"` still leaves out the arm's joint angles, so take them as approximately Markov features. With
     `goal_visible=False` the goal reads 0 in every row.
 
     ## Rewards
-    The library's `reward_version`: `"v2"`, in [0, 10], or `"v1"`, whose scale is in the thousands. `info` has
-    `success`, `near_object`, `grasp_success`, `grasp_reward`, `in_place_reward`, `obj_to_target` and
-    `unscaled_reward`, as the library computes them.
+    The library's `reward_version`: `"v2"`, in [0, 10], or `"v1"`, whose scale differs by domain and reaches
+    thousands. `info` has `success`, `near_object`, `grasp_success`, `grasp_reward`, `in_place_reward`,
+    `obj_to_target` and `unscaled_reward`, as the library computes them.
 
     ## Starting State
     The hand starts at a place that the domain fixes; object and goal are where the drawn goal vector puts them, just
@@ -64,7 +65,8 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
     * `reward_version="v2"`: `"v2"` or `"v1"`.
     * `split="train"`: which goals a reset draws from. `"train"` and `"test"`: the 50 of the benchmark
       `metaworld.ML1(domain, seed=task_seed)`, whose test goals are the train goals of the next seed. `"all"`: any
-      goal of the domain, a new one at each reset; `task_seed` then has no effect.
+      goal of the domain, a new one at each reset; `task_seed` then has no effect. `env.unwrapped.goals` is the set,
+      `(50, k)`, a row for each goal vector, or None with `"all"`.
     * `task_seed=0`: names the goal set. `reset(options={"task_seed": k})` goes over to set k, and
       `reset(options={"goal_index": i})` takes goal i of the set, which is otherwise drawn and told by `info`.
     * `max_episode_steps=500`: at most 500, the benchmark's horizon. (`gym.make` keeps the argument of this name to
@@ -123,7 +125,9 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
         self.width = arguments.integer("width", width, 1)
         self.height = arguments.integer("height", height, 1)
         self.goals = split_goals(self.domain, self.split, self.task_seed)
-        self._episode = Episode(self._build(), self.max_episode_steps)
+        rendering = {"render_mode": "rgb_array", "camera_name": camera, "width": width, "height": height}
+        simulator = build_simulator(self.domain, self.reward_version, **rendering)
+        self._episode = Episode(simulator, self.max_episode_steps)
         self.observation_space = observation_space(self.simulator, observation)
         self.action_space: spaces.Space[Any] = spaces.Box(-1.0, 1.0, (4,), np.float32)
 
@@ -214,17 +218,6 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
         self._episode.set_state(snapshot.simulator, snapshot.full)
         vars(self).update(streams)
         return self._observe()
-
-    def _build(self) -> Simulator:
-        """Return the simulator that the arguments describe."""
-        return build_simulator(
-            self.domain,
-            self.reward_version,
-            render_mode="rgb_array",
-            camera_name=self.camera,
-            width=self.width,
-            height=self.height,
-        )
 
     def _reseed(self, seed: int | None) -> None:
         """Seed the random streams; None continues them."""

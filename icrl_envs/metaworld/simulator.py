@@ -1,4 +1,4 @@
-"""The MetaWorld simulator of a domain: the stock class, its dynamics, rewards and success, at half the cost.
+"""The MetaWorld simulator of a domain: the stock class with its dynamics, rewards and success, sped up.
 
 The stock class is subclassed, never changed in place: other users of the library in the same process keep theirs.
 What is overridden here gives the same numbers to the last bit.

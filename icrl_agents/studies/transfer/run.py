@@ -58,8 +58,9 @@ def _caption(config: TransferConfig) -> str:
     spread = ", mean ± standard error" if config.seeds > 1 else ""
     return (
         "\nHeld-out TD loss after L layers of one fixed set of weights (closed forms: in the last depth's column).\n"
-        f"Value errors at L = {config.depth} against Monte-Carlo returns: relative to their mean square and, centred, to "
-        f"their variance.\n{config.seeds} seed(s){spread}. In {config.out}: config.json, rows.csv, td_loss.png, heat_map.png."
+        f"Value errors at L = {config.depth} against Monte-Carlo returns: relative to their mean square and, centred,\n"
+        f"to their variance. {config.seeds} seed(s){spread}.\n"
+        f"In {config.out}: config.json, rows.csv, td_loss.png, heat_map.png."
     )
 
 

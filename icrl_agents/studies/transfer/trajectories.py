@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from icrl_agents.collection import collect_episodes
-from icrl_agents.context import Episode
+from icrl_agents.episode import Episode
 from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
 
 COLLECTION_VERSION = 1
@@ -106,7 +106,7 @@ class Trajectories:
     @classmethod
     def load(cls, path: Path) -> Trajectories:
         """Reads what ``save`` wrote; every trajectory of the study is truncated."""
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             context, held_out = (
                 [
                     Episode(observations, rewards)
@@ -157,7 +157,7 @@ def _kept(path: Path) -> Trajectories | None:
         return Trajectories.load(path)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         warnings.warn(f"{path}: damaged ({error}); collecting it again.", stacklevel=2)
         return None
 

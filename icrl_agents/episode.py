@@ -1,0 +1,61 @@
+"""Episodes: what an environment did, from a reset to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icrl_agents.arrays import floating
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One trajectory S₀, R₁, S₁, …, R_T, S_T.
+
+    An episode that ended without terminating was truncated: its last transition bootstraps from S_T.
+    Where an environment reports both, terminated wins.
+
+    Args:
+        observations: The states S₀ … S_T, shape ``(T+1, d)``; the last one is the true final observation.
+        rewards: R₁ … R_T, shape ``(T,)``.
+        terminated: Whether S_T is terminal, so that nothing follows it.
+    """
+
+    observations: np.ndarray
+    rewards: np.ndarray
+    terminated: bool = False
+
+    def __len__(self) -> int:
+        """Number of transitions T."""
+        return len(self.rewards)
+
+
+def episode_arrays(index: int, episode: Episode) -> tuple[Tensor, Tensor]:
+    """Observations ``(T+1, d)`` and float64 rewards ``(T,)`` of an episode, checked.
+
+    Raises:
+        TypeError: If the observations are not float32 or float64.
+        ValueError: Naming the episode (and the step) if shapes disagree or something that would be read is not finite.
+    """
+    observations = floating(f"episode {index}, observations", episode.observations)
+    rewards = floating(f"episode {index}, rewards", episode.rewards, integers=True).to(torch.float64)
+    if observations.ndim != 2 or rewards.ndim != 1:
+        raise ValueError(
+            f"episode {index}: expected observations (T+1, d) and rewards (T,), "
+            f"got {tuple(observations.shape)} and {tuple(rewards.shape)}."
+        )
+    if len(observations) != len(rewards) + 1:
+        raise ValueError(
+            f"episode {index}: expected one observation more than rewards (the final one included), "
+            f"got {len(observations)} observations and {len(rewards)} rewards."
+        )
+    read = observations[:-1] if episode.terminated else observations
+    for name, values in (("observation", read), ("reward", rewards[:, None])):
+        bad = (~torch.isfinite(values)).any(-1).nonzero()
+        if len(bad):
+            step = int(bad[0])
+            raise ValueError(f"episode {index}, step {step}: expected a finite {name}, got {values[step].tolist()}.")
+    return observations, rewards

@@ -1,0 +1,68 @@
+"""The command ``icrl``: help, mistakes and a small run, as a user types them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from icrl_agents.command_line import main
+
+MISTAKES = {
+    "no subcommand": [],
+    "unknown subcommand": ["transfre"],
+    "unknown option": ["transfer", "--dept", "3"],
+    "missing value": ["transfer", "--depth"],
+    "wrong type": ["transfer", "--depth", "many"],
+    "out of range": ["transfer", "--gamma", "1.5"],
+    "unknown choice": ["transfer", "--kernel", "gauss"],
+    "unknown domain": ["transfer", "--domains", "pick-place"],
+    "unknown device": ["transfer", "--device", "abacus"],
+    "contradiction": ["transfer", "--steps", "50", "--tail", "100"],
+}
+
+
+@pytest.mark.parametrize("arguments", MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_get_one_line_and_exit_code_2_and_leave_nothing(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("icrl: ")
+    assert printed.err.count("\n") == 1
+    assert "Traceback" not in printed.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unwritable_output_folder_is_one_line(capsys, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    assert main(["transfer", "--out", str(tmp_path / "file" / "out"), "--cache", str(tmp_path / "cache")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["transfer", "--help"]])
+def test_help_explains_and_imports_neither_torch_nor_the_simulator(arguments):
+    code = (
+        "import sys\n"
+        "from icrl_agents.command_line import main\n"
+        f"try: main({arguments})\n"
+        "except SystemExit as done: assert done.code == 0\n"
+        "heavy = {'torch', 'mujoco', 'metaworld', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert "transfer" in done.stdout
+    assert done.stderr == ""
+
+
+def test_a_small_run_as_a_module(tmp_path):
+    command = [sys.executable, "-m", "icrl_agents", "transfer", "--domains", "reach-v3", "--noise", "low", "0.3"]
+    command += ["--seeds", "2", "--steps", "20", "--tail", "10", "--depth", "5", "--context-episodes", "1"]
+    command += ["--held-out-episodes", "1", "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[:4] == ["domain", "noise", "evaluator", "L=0"]
+    assert sum(line.startswith("reach-v3") for line in lines) == 2 * 5
+    assert "±" in done.stdout
+    assert "collecting" in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "out"]

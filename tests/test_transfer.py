@@ -1,0 +1,255 @@
+"""The transfer study on one small cell: what it collects, keeps, measures and writes."""
+
+import csv
+import json
+import math
+import warnings
+from typing import cast
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents.episode import Episode
+from icrl_agents.studies.transfer import trajectories
+from icrl_agents.studies.transfer.config import TransferConfig
+from icrl_agents.studies.transfer.evaluation import REFERENCES, TRANSFORMERS, evaluate, evaluators
+from icrl_agents.studies.transfer.run import run
+from icrl_agents.studies.transfer.summary import mean_estimate, ratio_estimate
+from icrl_agents.studies.transfer.trajectories import Request, Trajectories, gather
+from icrl_agents.transformer import InContextTransformer
+
+SMALL = {
+    "domains": ("reach-v3",),
+    "noise": ("low",),
+    "seeds": 1,
+    "context_episodes": 2,
+    "held_out_episodes": 2,
+    "steps": 30,
+    "tail": 10,
+    "workers": 1,
+}
+REQUEST = Request(
+    domain="reach-v3",
+    noise=0.1,
+    seed=0,
+    context_episodes=2,
+    held_out_episodes=2,
+    steps=30,
+    observation="core",
+    goal_visible=True,
+    reward_version="v2",
+)
+
+
+@pytest.fixture(scope="module")
+def collected() -> Trajectories:
+    return REQUEST.collect()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    config = TransferConfig(**SMALL, out=folder / "out", cache=folder / "cache")
+    return config, run(config)
+
+
+def test_context_and_held_out_trajectories_have_different_goals(collected):
+    assert [len(e) for e in collected.context + collected.held_out] == [30] * 4
+    goals = [{tuple(e.observations[0, 7:10]) for e in episodes} for episodes in (collected.context, collected.held_out)]
+    assert goals[0]
+    assert goals[1]
+    assert goals[0].isdisjoint(goals[1])
+
+
+def test_hidden_goals_are_zero_in_every_row():
+    hidden = Request(**{**vars(REQUEST), "goal_visible": False}).collect()
+    for episode in hidden.context + hidden.held_out:
+        assert np.all(episode.observations[:, 7:10] == 0)
+
+
+def test_collection_is_reproducible_and_survives_the_cache_bit_for_bit(collected, tmp_path):
+    again = REQUEST.collect()
+    again.save(tmp_path / "kept.npz")
+    kept = Trajectories.load(tmp_path / "kept.npz")
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.npz"]
+    for episodes, expected in ((kept.context, collected.context), (kept.held_out, collected.held_out)):
+        for episode, other in zip(episodes, expected, strict=True):
+            np.testing.assert_array_equal(episode.observations, other.observations)
+            np.testing.assert_array_equal(episode.rewards, other.rewards)
+            assert not episode.terminated
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"domain": "push-v3"},
+        {"noise": 0.2},
+        {"seed": 1},
+        {"context_episodes": 3},
+        {"held_out_episodes": 3},
+        {"steps": 31},
+        {"observation": "full"},
+        {"goal_visible": False},
+        {"reward_version": "v1"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_the_cache_is_keyed_by_everything_that_defines_a_request(change):
+    assert Request(**{**vars(REQUEST), **change}).key() != REQUEST.key()
+    assert Request(**vars(REQUEST)).key() == REQUEST.key()
+
+
+def test_a_library_of_another_version_does_not_reuse_the_cache(monkeypatch):
+    before = REQUEST.key()
+    monkeypatch.setattr(trajectories, "version", lambda name: "0.0.0")
+    assert REQUEST.key() != before
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 not an archive", "half"], ids=["empty", "garbage", "half"])
+def test_a_damaged_cache_file_is_collected_again_with_a_warning(collected, tmp_path, monkeypatch, damage):
+    path = tmp_path / REQUEST.key()
+    collected.save(path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage)
+    with pytest.warns(UserWarning, match=r"damaged .*; collecting it again"):
+        ((request, found, kept),) = list(gather([REQUEST], tmp_path, workers=1))
+    assert request == REQUEST
+    assert not kept
+    np.testing.assert_array_equal(found.context[0].rewards, collected.context[0].rewards)
+    with warnings.catch_warnings(action="error"):
+        ((_, _, kept),) = list(gather([REQUEST], tmp_path, workers=1))
+    assert kept
+
+
+def test_a_run_writes_its_folder_and_a_second_one_reuses_the_cache(finished, capsys, monkeypatch):
+    config, summary = finished
+    assert sorted(p.name for p in config.out.iterdir()) == ["config.json", "heat_map.png", "rows.csv", "td_loss.png"]
+    first = (config.out / "rows.csv").read_bytes()
+    monkeypatch.setattr(Request, "collect", None)
+    run(config)
+    assert (config.out / "rows.csv").read_bytes() == first
+    printed = capsys.readouterr()
+    assert summary.table() in printed.out
+    assert "from the cache" in printed.err
+
+
+def test_rows_say_what_was_measured_and_the_configuration_how_to_repeat_it(finished):
+    config, _ = finished
+    with (config.out / "rows.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(r["evaluator"], r["depth"]) for r in rows] == [
+        *((name, str(depth)) for name in TRANSFORMERS for depth in config.depths),
+        *((name, "") for name in REFERENCES),
+    ]
+    described = json.loads((config.out / "config.json").read_text())
+    assert described["settings"]["gamma"] == 0.9
+    assert described["settings"]["goal_visible"] is True
+    assert described["settings"]["reward_version"] == "v2"
+    assert {"icrl", "gymnasium", "metaworld", "mujoco", "numpy", "torch", "python"} <= set(described["versions"])
+
+
+def test_losses_and_errors_are_those_of_the_equations(collected):
+    config = TransferConfig(**SMALL, depth=3)
+    named = evaluators(config, dim=10)
+    rows = list(evaluate(config, {"softmax": named["softmax"]}, REQUEST, "low", collected))
+    assert [row.depth for row in rows] == [0, 1, 2, 3]
+
+    def kappa(x, y):
+        return math.exp(-math.dist(x, y) / config.length_scale)
+
+    keys, targets = [], []
+    for episode in collected.context:
+        for t in range(len(episode)):
+            keys.append(episode.observations[t].tolist())
+            targets.append((episode.rewards[t], episode.observations[t + 1].tolist()))
+    w = [0.0] * len(keys)
+
+    def value(x):
+        weights = [kappa(x, key) for key in keys]
+        return sum(a * b for a, b in zip(weights, w, strict=True)) / sum(weights)
+
+    for row in rows:
+        losses, errors, truths = [], [], []
+        for episode in collected.held_out:
+            v = [value(o.tolist()) for o in episode.observations]
+            losses += [(episode.rewards[t] + 0.9 * v[t + 1] - v[t]) ** 2 for t in range(30)]
+            for t in range(30 - config.tail + 1):
+                truths.append(sum(0.9 ** (k - t) * episode.rewards[k] for k in range(t, 30)))
+                errors.append(v[t] - truths[-1])
+        assert row.td_loss == pytest.approx(np.mean(losses), rel=1e-10)
+        assert row.msve == pytest.approx(np.mean(np.square(errors)), rel=1e-9)
+        assert row.centred_msve == pytest.approx(np.var(errors), rel=1e-9)
+        assert row.return_power == pytest.approx(np.mean(np.square(truths)), rel=1e-10)
+        assert row.return_variance == pytest.approx(np.var(truths), rel=1e-9)
+        delta = [r + 0.9 * value(x_next) - value(x) for x, (r, x_next) in zip(keys, targets, strict=True)]
+        w = [a + d for a, d in zip(w, delta, strict=True)]
+
+
+def test_one_fixed_set_of_weights_serves_every_cell(collected):
+    config = TransferConfig(**SMALL, depth=2)
+    named = evaluators(config, dim=10)
+    models = {name: cast(InContextTransformer, named[name]) for name in TRANSFORMERS}
+    before = {name: {k: t.clone() for k, t in model.state_dict().items()} for name, model in models.items()}
+    list(evaluate(config, named, REQUEST, "low", collected))
+    scaled = [Episode(e.observations, 7 * np.asarray(e.rewards)) for e in collected.context]
+    list(evaluate(config, named, REQUEST, "low", Trajectories(scaled, collected.held_out)))
+    for name, state in before.items():
+        assert state
+        for key, tensor in models[name].state_dict().items():
+            assert torch.equal(tensor, state[key])
+
+
+def test_an_output_folder_of_another_configuration_is_refused_before_any_work(finished, monkeypatch):
+    config, _ = finished
+    monkeypatch.setattr(Request, "collect", None)
+    before = {path.name: path.read_bytes() for path in config.out.iterdir()}
+    other = TransferConfig(**{**SMALL, "steps": 31}, out=config.out, cache=config.cache)
+    with pytest.raises(ValueError, match="another configuration; choose another folder with --out"):
+        run(other)
+    assert {path.name: path.read_bytes() for path in config.out.iterdir()} == before
+    with pytest.raises(ValueError, match="not an empty folder"):
+        run(TransferConfig(**SMALL, out=config.cache, cache=config.cache))
+
+
+def test_estimates():
+    estimate = mean_estimate([1.0, 2.0, 3.0])
+    assert estimate.mean == 2.0
+    assert estimate.standard_error == pytest.approx(1 / math.sqrt(3))
+    assert str(estimate) == "2±0.6"
+    assert str(mean_estimate([0.25])) == "0.25"
+    ratio = ratio_estimate([1.0, 2.0, 4.0], [2.0, 2.0, 2.0])
+    assert ratio.mean == pytest.approx(7 / 6)
+    # With equal denominators the jackknife is the standard error of the mean of the ratios.
+    assert ratio.standard_error == pytest.approx(np.std([0.5, 1.0, 2.0], ddof=1) / math.sqrt(3))
+    assert str(ratio_estimate([1e-9, 1e-9], [1e-8, 1e-8])) == "–"
+    assert math.isinf(ratio_estimate([math.inf, 1.0], [1.0, 1.0]).mean)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"domains": ("pick-place",)}, "Did you mean 'pick-place-v3'"),
+        ({"noise": ("medum",)}, "Did you mean 'medium'"),
+        ({"noise": ("-1",)}, "noise must be"),
+        ({"noise": ("low", "0.1")}, "repetition"),
+        ({"domains": ()}, "at least one"),
+        ({"gamma": 1.0}, "gamma must be"),
+        ({"steps": 501}, "steps must be"),
+        ({"steps": 5}, "steps must be"),
+        ({"tail": 0}, "tail must be"),
+        ({"seeds": 0}, "seeds must be"),
+        ({"depth": -1}, "depth must be"),
+        ({"length_scale": 0.0}, "length_scale must be"),
+        ({"kernel_length_scale": math.nan}, "kernel_length_scale must be"),
+        ({"ridge": -1.0}, "ridge must be"),
+        ({"workers": -1}, "workers must be"),
+    ],
+)
+def test_wrong_settings_are_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        TransferConfig(**{**SMALL, **change})
+
+
+def test_all_names_every_domain():
+    assert len(TransferConfig(domains=("all",)).resolved_domains) == 50
