@@ -116,6 +116,8 @@ class Identity(nn.Module):
 class DotProduct(nn.Module):
     """Bilinear attention score g(x, x′) = xᵀ B x′, as a kernel κ = exp g (arXiv 2605.07333, dual-head layer).
 
+    x is the query and x′ the key. The attention matrix A of a prompt Zᵀ A Z has the key first: its block is Bᵀ.
+
     Args:
         matrix: B, shape ``(d, d)``.
 

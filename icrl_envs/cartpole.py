@@ -1,15 +1,13 @@
 """CartPole with random physics under a random policy, as a Markov reward process."""
 
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv as Simulator
 
 from icrl_envs import arguments
-from icrl_envs.adapter import ProcessEnv
 from icrl_envs.random_streams import task_streams
 
 START_BOUND = 0.05  # each start coordinate is uniform in [-START_BOUND, START_BOUND], as in Gymnasium
@@ -83,7 +81,7 @@ class CartPoleProcess:
 
 
 def random_cartpole(*, gamma: float = 0.9, task_seed: int = 0) -> CartPoleProcess:
-    """Return CartPole with physics and policy drawn from the task (the ranges are those of :class:`CartPoleEnv`).
+    """Return CartPole with physics and policy drawn from the task (the ranges are those of ``CartPoleEnv``).
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -100,44 +98,3 @@ def random_cartpole(*, gamma: float = 0.9, task_seed: int = 0) -> CartPoleProces
         epsilon=policy.uniform(0.1, 0.5),
         gamma=arguments.discount(gamma),
     )
-
-
-class CartPoleEnv(ProcessEnv):
-    """CartPole with randomised physics under a random policy, the action folded in.
-
-    ## Description
-    A task draws the physics and the policy: gravity 7–13 m/s², cart 0.5–2 kg, pole 0.05–0.5 kg, half pole length
-    0.25–1 m, force 5–15 N; an ε-greedy linear controller with weights from U(0, 1) and ε from U(0.1, 0.5). The
-    equations of motion are those of Gymnasium's `CartPole-v1`. The process itself is `env.unwrapped.process`.
-
-    ## Action Space
-    `Discrete(1)`: the policy acts, so that the environment is a Markov reward process.
-
-    ## Observation Space
-    `Box` of shape `(4,)`, float64: cart position in ±4.8 m, cart velocity in m/s, pole angle in ±0.419 rad, pole
-    angular velocity in rad/s.
-
-    ## Rewards
-    1 for every step, the terminating one included.
-
-    ## Starting State
-    Each coordinate from U(−0.05, 0.05).
-
-    ## Episode End
-    Terminated when the cart leaves ±2.4 m or the pole ±12°; truncated after 500 steps.
-
-    ## Arguments
-    * `gamma=0.9`: the discount, in [0, 1).
-    * `task_seed=0`: names the physics and the policy. `reset(options={"task_seed": k})` goes over to task k.
-    * `render_mode=None`: `"ansi"` or `"rgb_array"` (drawn with Matplotlib, no pygame needed).
-
-    ## Version History
-    * v0: first version.
-    """
-
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 50}  # noqa: RUF012 (declared so by Gymnasium)
-
-    def __init__(self, gamma: float = 0.9, task_seed: int = 0, render_mode: str | None = None) -> None:
-        """Draw the task."""
-        draw = partial(random_cartpole, gamma=gamma)
-        super().__init__(draw(task_seed=task_seed), draw=draw, task_seed=task_seed, render_mode=render_mode)

@@ -23,7 +23,7 @@ ENTRIES = (
     Entry("icrl/BoyanChain-v0", "icrl_envs.chain_envs:BoyanChainEnv", "icrl_envs.vector:BoyanChainVectorEnv"),
     Entry("icrl/LoopChain-v0", "icrl_envs.chain_envs:LoopChainEnv", "icrl_envs.vector:LoopChainVectorEnv"),
     Entry("icrl/RKHS-v0", "icrl_envs.rkhs_env:RKHSEnv", "icrl_envs.vector:RKHSVectorEnv"),
-    Entry("icrl/CartPole-v0", "icrl_envs.cartpole:CartPoleEnv", max_episode_steps=500),
+    Entry("icrl/CartPole-v0", "icrl_envs.cartpole_env:CartPoleEnv", max_episode_steps=500),
     Entry("icrl/MetaWorldMRP-v0", "icrl_envs.metaworld.mrp:MetaWorldMRPEnv", additional_wrappers=METAWORLD_LIMIT),
     Entry("icrl/MetaWorld-v0", "icrl_envs.metaworld.env:MetaWorldEnv", additional_wrappers=METAWORLD_LIMIT),
 )

@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-import icrl_agents.recorder
+import icrl_agents.collection.recorder
 from icrl_agents.collection import collect, collect_episodes
 
 
@@ -32,7 +32,7 @@ class Fixed(gym.Env):
 
 
 def test_an_episode_that_never_ends_is_an_error(monkeypatch):
-    monkeypatch.setattr(icrl_agents.recorder, "LONGEST_EPISODE", 1_000)
+    monkeypatch.setattr(icrl_agents.collection.recorder, "LONGEST_EPISODE", 1_000)
     endless = Fixed(spaces.Box(-1, 1, (1,)), [np.zeros(1, np.float32)])
     with pytest.raises(
         ValueError, match=r"num_episodes: an episode has not ended after 1,000 steps; ask for num_steps"

@@ -1,4 +1,4 @@
-"""Collection: environments run under a policy, and what they did kept as episodes or as a context."""
+"""Single and vector environments run under a policy."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of
+from icrl_agents.collection.recorder import Recorder, flattening
 from icrl_agents.context import Context
-from icrl_agents.copies import OneCopy, VectorCopies, copies_of
 from icrl_agents.episode import Episode
-from icrl_agents.recorder import Recorder, flattening
 from icrl_envs import arguments
 from icrl_envs.fixed_policy import ActionFunction, action_function, fitting_action
 from icrl_envs.random_streams import policy_stream
