@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from icrl_agents.collection import collect, collect_episodes
     from icrl_agents.context import Context
     from icrl_agents.episode import Episode
+    from icrl_agents.pretraining import PretrainConfig, PretrainResult, pretrain
     from icrl_agents.transformer import InContextTransformer
     from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 
@@ -23,6 +24,9 @@ __all__ = [
     "ValueFunction",
     "DivergenceError",
     "InContextTransformer",
+    "PretrainConfig",
+    "PretrainResult",
+    "pretrain",
     "constructions",
     "diagnostics",
     "evaluators",
@@ -36,6 +40,9 @@ _MODULES = {
     "Context": "context",
     "Episode": "episode",
     "InContextTransformer": "transformer",
+    "PretrainConfig": "pretraining",
+    "PretrainResult": "pretraining",
+    "pretrain": "pretraining",
     "DivergenceError": "value_function",
     "Evaluator": "value_function",
     "ValueFunction": "value_function",

@@ -31,7 +31,7 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array
 
 
 def floating(name: str, value: Any, *, integers: bool = False) -> Tensor:  # noqa: ANN401
-    """Returns a float32 or float64 tensor; integers become float64 where they are allowed.
+    """Returns a float32 or float64 tensor; integers of lists, and of arrays where allowed, become float64.
 
     Raises:
         TypeError: If the numbers are of another type: rounding them is the caller's decision.
@@ -40,7 +40,7 @@ def floating(name: str, value: Any, *, integers: bool = False) -> Tensor:  # noq
     if tensor.dtype in FLOATING:
         return tensor
     whole = not tensor.is_floating_point() and not tensor.is_complex()
-    if tensor.numel() == 0 or (integers and whole):
+    if tensor.numel() == 0 or (whole and (integers or isinstance(value, (list, tuple)))):
         return tensor.to(torch.float64)
     raise TypeError(
         f"{name}: expected float32 or float64, got {tensor.dtype}; convert it first, for instance with .astype(float)."

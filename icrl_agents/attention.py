@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Real
 from typing import Any, Literal
 
@@ -36,8 +37,18 @@ class BoundAttention:
     gain: Tensor
 
     def __call__(self, queries: Tensor) -> Tensor:
-        """Weights of ``queries (*batch, m, d)`` on the keys, ``(*batch, m, n)``, zero in the padding."""
-        return self.gain.to(queries) * self.rule(queries, self.keys.to(queries), self.mask)
+        """Weights of ``queries (*batch, m, d)`` on the keys, ``(*batch, m, n)``, zero in the padding.
+
+        Raises:
+            ValueError: If the kernel gives NaN or inf, or not one number per query and key.
+        """
+        weights = self.gain.to(queries) * self.rule(queries, self.keys.to(queries), self.mask)
+        if not bool(torch.isfinite(weights).all()):
+            raise ValueError(
+                "kernel: gives NaN or overflows on these states; expected finite numbers. Scale the states down, or "
+                "take a kernel that is bounded, such as RBF, or softmax attention, which normalises."
+            )
+        return weights
 
 
 class SoftmaxAttention(nn.Module):
@@ -57,12 +68,7 @@ class SoftmaxAttention(nn.Module):
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
         kernel = _bound(self.kernel, keys, mask)
         score = getattr(kernel, "score", None)
-
-        def rule(queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-            if score is not None:
-                return _softmax(_evaluated(score, queries, keys), mask)
-            return _normalised(_evaluated(kernel, queries, keys), mask)
-
+        rule = partial(_normalised, kernel) if score is None else partial(_softmax, score)
         return BoundAttention(rule, keys, mask, keys.new_ones(()))
 
 
@@ -82,15 +88,11 @@ class KernelAttention(nn.Module):
     def bind(self, keys: Tensor, mask: Tensor) -> BoundAttention:
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
         kernel = _bound(self.kernel, keys, mask)
-
-        def rule(queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-            return _evaluated(kernel, queries, keys).masked_fill(~mask[..., None, :], 0.0)
-
         if self.step_size == "auto":
             gain = stable_step_size(kernel, keys, mask)[..., None, None]
         else:
             gain = keys.new_tensor(self.step_size)
-        return BoundAttention(rule, keys, mask, gain)
+        return BoundAttention(partial(_unnormalised, kernel), keys, mask, gain)
 
 
 def stable_step_size(kernel: Kernel, keys: Tensor, mask: Tensor) -> Tensor:
@@ -142,15 +144,19 @@ def _evaluated(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
     return kappa.to(queries)
 
 
-def _softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    scores = scores.masked_fill(~mask[..., None, :], float("-inf"))
+def _softmax(score: Kernel, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    scores = _evaluated(score, queries, keys).masked_fill(~mask[..., None, :], float("-inf"))
     unreached = torch.isneginf(scores).all(-1, keepdim=True)
     return torch.softmax(scores.masked_fill(unreached, 0.0), -1).masked_fill(unreached, 0.0)
 
 
-def _normalised(kappa: Tensor, mask: Tensor) -> Tensor:
-    kappa = kappa.masked_fill(~mask[..., None, :], 0.0)
+def _normalised(kernel: Kernel, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    kappa = _unnormalised(kernel, queries, keys, mask)
     if bool((kappa < 0).any()):
         raise ValueError("kernel: softmax attention needs κ ≥ 0, got a negative value; use KernelTD with this kernel.")
     total = kappa.sum(-1, keepdim=True)
-    return torch.where(total > 0, kappa / total.masked_fill(total == 0, 1.0), 0.0)
+    return kappa / total.masked_fill(total == 0, 1.0)
+
+
+def _unnormalised(kernel: Kernel, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    return _evaluated(kernel, queries, keys).masked_fill(~mask[..., None, :], 0.0)

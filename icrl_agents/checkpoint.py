@@ -19,11 +19,12 @@ from torch import Tensor, nn
 
 from icrl_agents import kernels
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
-from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
+from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FORMAT = 1
+_WITH_SETTINGS = {layer.__name__: layer for layer in (LinearAttentionLayer, FullAttentionLayer)}
 _KERNELS: dict[str, Callable[..., nn.Module]] = {
     kernel.__name__: kernel
     for kernel in (
@@ -127,7 +128,7 @@ def _build(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> In
 
 
 def _describe_layer(layer: nn.Module) -> dict[str, Any]:
-    if isinstance(layer, LinearAttentionLayer) and type(layer) is LinearAttentionLayer:
+    if isinstance(layer, (LinearAttentionLayer, FullAttentionLayer)) and type(layer) in _WITH_SETTINGS.values():
         return {"type": type(layer).__name__, **layer.settings()}
     if isinstance(layer, TemporalShiftLayer) and type(layer) in (TemporalShiftLayer, DualHeadLayer):
         return {"type": type(layer).__name__, "attention": _describe_attention(layer.attention)}
@@ -155,8 +156,8 @@ def _describe_attention(attention: SoftmaxAttention | KernelAttention) -> dict[s
 
 def _build_layer(spec: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> nn.Module:
     own = {name.removeprefix(prefix + "."): tensor for name, tensor in tensors.items() if name.startswith(prefix + ".")}
-    if spec["type"] == "LinearAttentionLayer":
-        return LinearAttentionLayer.from_settings(spec, own)
+    if spec["type"] in _WITH_SETTINGS:
+        return _WITH_SETTINGS[spec["type"]].from_settings(spec, own)
     attention = _build_attention(spec["attention"], own)
     if spec["type"] == "DualHeadLayer":
         return DualHeadLayer(attention, own["value_weights"], own["target_weights"])

@@ -4,44 +4,72 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tyro
 
+from icrl_agents.studies.pretrain.config import PretrainStudyConfig
 from icrl_agents.studies.transfer.config import TransferConfig
+from icrl_agents.studies.verify.config import VerifyConfig
 
 
-def transfer(config: TransferConfig) -> None:
-    """Runs the transfer study."""
+def transfer(config: TransferConfig) -> int:
+    """Runs the transfer study; returns 0."""
     from icrl_agents.studies.transfer.run import run
 
     run(config)
+    return 0
 
 
-STUDIES = {TransferConfig: transfer}
+def pretrain(config: PretrainStudyConfig) -> int:
+    """Runs the pretraining study; returns 0."""
+    from icrl_agents.studies.pretrain.run import run
+
+    run(config)
+    return 0
+
+
+def verify(config: VerifyConfig) -> int:
+    """Checks every theorem; returns 0 if all of them hold, 1 otherwise."""
+    from icrl_agents.studies.verify.run import run
+
+    return run(config)
+
+
+STUDIES: dict[str, tuple[type, Callable[[Any], int]]] = {
+    "transfer": (TransferConfig, transfer),
+    "pretrain": (PretrainStudyConfig, pretrain),
+    "verify": (VerifyConfig, verify),
+}
+"""Subcommand: its configuration, which imports no torch, and the function that runs it and returns the exit code."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point; returns the exit code: 0, or 2 after one line about what was wrong.
+    """Entry point; returns the study's exit code, or 2 after one line about what was wrong.
 
     Args:
         arguments: Command-line arguments; default those of the process.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode loses signs, not results
     try:
         config = parse(arguments)
-        STUDIES[type(config)](config)
+        study = next(study for kind, study in STUDIES.values() if kind is type(config))
+        return study(config)
     except (ValueError, TypeError, OSError) as error:
         print(f"icrl: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("icrl: interrupted; what was collected is kept in the cache.", file=sys.stderr)
+        print("icrl: interrupted; what is in a cache or checkpoint is kept.", file=sys.stderr)
         return 130
-    return 0
 
 
-def parse(arguments: Sequence[str]) -> TransferConfig:
+def parse(arguments: Sequence[str]) -> Any:  # noqa: ANN401 - one of the configurations in STUDIES
     """Returns the configuration that the arguments spell.
 
     Raises:
@@ -53,7 +81,7 @@ def parse(arguments: Sequence[str]) -> TransferConfig:
     try:
         with contextlib.redirect_stderr(said):
             return tyro.extras.subcommand_cli_from_dict(
-                {"transfer": TransferConfig},
+                {name: kind for name, (kind, _) in STUDIES.items()},
                 prog="icrl",
                 description="In-context policy evaluation: studies that end in a table, rows and figures.",
                 args=list(arguments),
@@ -61,7 +89,11 @@ def parse(arguments: Sequence[str]) -> TransferConfig:
     except SystemExit as exit_:
         if exit_.code == 0:
             raise
-    lines = [line.strip("│ ") for line in said.getvalue().splitlines() if line.startswith("│")]
-    told = [line for line in lines if not line.startswith(("─", "For full helptext", "Argument helptext"))]
-    command = "icrl transfer" if "transfer" in arguments[:1] else "icrl"
-    raise ValueError(f"{' '.join(told)} (see {command} --help)")
+    # Terminals without Unicode get no box, but the title and a rule as two lines.
+    lines = [line.strip("│ ") for line in said.getvalue().splitlines() if not line.startswith(("╭", "╰"))]
+    boxed = "╭" in said.getvalue()
+    told = [line for line in lines[0 if boxed else 2 :] if line and line.strip("─-")]
+    told = [line for line in told if not line.startswith(("For full helptext", "Argument helptext"))]
+    command = " ".join(["icrl", *(name for name in arguments[:1] if name in STUDIES)])
+    message = re.sub(r"^Error parsing \w+Config: ", "", " ".join(told))
+    raise ValueError(f"{message} (see {command} --help)")

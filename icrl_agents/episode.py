@@ -37,11 +37,13 @@ def episode_arrays(index: int, episode: Episode) -> tuple[Tensor, Tensor]:
     """Observations ``(T+1, d)`` and float64 rewards ``(T,)`` of an episode, checked.
 
     Raises:
-        TypeError: If the observations are not float32 or float64.
+        TypeError: If the observations are not float32 or float64, or ``terminated`` is not a bool.
         ValueError: Naming the episode (and the step) if shapes disagree or something that would be read is not finite.
     """
     observations = floating(f"episode {index}, observations", episode.observations)
     rewards = floating(f"episode {index}, rewards", episode.rewards, integers=True).to(torch.float64)
+    if not isinstance(episode.terminated, (bool, np.bool_)):
+        raise TypeError(f"episode {index}: expected terminated to be True or False, got {episode.terminated!r}.")
     if observations.ndim != 2 or rewards.ndim != 1:
         raise ValueError(
             f"episode {index}: expected observations (T+1, d) and rewards (T,), "

@@ -37,13 +37,18 @@ class _Radial(nn.Module):
                 raise ValueError(f"length_scale: expected a number, a tensor (d,) or 'median', got {length_scale!r}.")
             self.register_parameter("length_scale", None)
         else:
-            self.length_scale = nn.Parameter(_positive("length_scale", length_scale), requires_grad=False)
+            scale = _positive("length_scale", length_scale)
+            if scale.ndim > 1:
+                raise ValueError(f"length_scale: expected a number or a tensor (d,), got shape {tuple(scale.shape)}.")
+            self.length_scale = nn.Parameter(scale, requires_grad=False)
 
     def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
         """Returns the kernel for one context: itself, or with ℓ set to the median distance between ``keys``."""
         if self.length_scale is not None:
             return self
-        return type(self)(median_distance(keys, mask)[..., None, None])
+        bound = type(self)()
+        bound.length_scale = nn.Parameter(median_distance(keys, mask)[..., None, None], requires_grad=False)
+        return bound
 
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
         """ρ(x, y) = ‖(x − y)/ℓ‖, shape ``(*batch, m, n)``."""
@@ -150,7 +155,10 @@ class Exponential(nn.Module):
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()
-        self.temperature = nn.Parameter(_positive("temperature", temperature), requires_grad=False)
+        tensor = _positive("temperature", temperature)
+        if tensor.ndim > 0:
+            raise ValueError(f"temperature: expected one number, got shape {tuple(tensor.shape)}.")
+        self.temperature = nn.Parameter(tensor, requires_grad=False)
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """xᵀy/τ."""
@@ -182,11 +190,11 @@ class ReLU(nn.Module):
 
 
 def median_distance(keys: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Median distance between distinct states of each context, the usual heuristic for ℓ.
+    """Median distance between the distinct states of each context, the usual heuristic for ℓ.
 
-    Pairs of equal states do not count, so the median stays positive when most states coincide; where all of
-    them do, it is 1. Of an even number of distances it is the lower of the two in the middle. Of more than 1,000
-    states, 1,000 evenly spaced ones are compared.
+    Each state counts once, however often it was visited, so the median stays positive when most states coincide;
+    where all of them do, it is 1. Of an even number of distances it is the lower of the two in the middle. Of more
+    than 1,000 distinct states, 1,000 are compared, evenly spaced in lexicographic order.
 
     Args:
         keys: States ``(*batch, n, d)``.
@@ -202,12 +210,11 @@ def median_distance(keys: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def _median(states: Tensor) -> Tensor:
+    states = torch.unique(states, dim=0)
     if len(states) > _LARGEST_MEDIAN_SAMPLE:
         chosen = torch.linspace(0, len(states) - 1, _LARGEST_MEDIAN_SAMPLE, dtype=torch.float64)
         states = states[chosen.round().long()]
-    distances = torch.pdist(states)
-    distances = distances[distances > 0]
-    return distances.median() if len(distances) else states.new_ones(())
+    return torch.pdist(states).median() if len(states) > 1 else states.new_ones(())
 
 
 def _positive(name: str, value: float | Tensor) -> Tensor:

@@ -10,9 +10,8 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context
-from icrl_agents.value_function import Basis, Evaluator, ValueFunction
+from icrl_agents.value_function import Basis, DivergenceError, Evaluator, ValueFunction, as_queries
 
 
 @runtime_checkable
@@ -81,20 +80,22 @@ class InContextTransformer(nn.Module):
         """Depth L: number of layers applied."""
         return len(self.blocks) * self.loops
 
+    def extra_repr(self) -> str:
+        """How often the blocks are applied."""
+        return f"loops={self.loops}"
+
     def hidden_states(self, context: Context, queries: Any = None) -> Iterator[Tensor]:  # noqa: ANN401
         """Yields the tokens after 0, 1, …, L layers, ``(*batch, columns, rows)``.
 
         Args:
             context: The context, dimension d.
-            queries: ``(*batch, m, d)`` or ``(m, d)``; default none. Of two floating types the wider one counts.
+            queries: ``(*batch, m, d)`` or ``(m, d)``; default none.
 
         Raises:
-            TypeError: If the queries are not float32 or float64.
+            TypeError: If the queries are not float32 or float64, or float64 where the context is float32.
             ValueError: If their shape does not fit the context, or one of them is not finite.
         """
-        if queries is not None:
-            context, queries = _with_queries(context, queries)
-        return self._run(context, queries, self._bind(context))
+        return self._run(context, None if queries is None else _queries(context, queries), self._bind(context))
 
     def forward(self, context: Context, queries: Any) -> Tensor:  # noqa: ANN401
         """Values that the full forward pass reads out of the query columns.
@@ -111,10 +112,13 @@ class InContextTransformer(nn.Module):
         Raises:
             TypeError: As ``hidden_states``.
             ValueError: As ``hidden_states``.
+            DivergenceError: If a value is not finite.
         """
-        context, queries = _with_queries(context, queries)
+        queries = _queries(context, queries)
         *_, tokens = self._run(context, queries, self._bind(context))
         values = self._layers[0].read_out(tokens)
+        if not bool(torch.isfinite(values).all()):
+            raise DivergenceError("values are not finite: the layers diverge on this context; fit names the first one.")
         return values[..., values.shape[-1] - queries.shape[-2] :]
 
     def fit(self, context: Context) -> ValueFunction:
@@ -123,6 +127,8 @@ class InContextTransformer(nn.Module):
         Raises:
             DivergenceError: If a coefficient is not finite, naming the first such layer.
         """
+        if not all(getattr(layer, "expands", True) for layer in self._layers):
+            return self._fit_columns(context)
         layers, bases = self._layers, self._bind(context)
         increments: list[list[Tensor]] = [[] for _ in layers]
         averages: list[Tensor] = []
@@ -160,6 +166,17 @@ class InContextTransformer(nn.Module):
         from icrl_agents.checkpoint import load
 
         return load(Path(folder))
+
+    def _fit_columns(self, context: Context) -> ValueFunction:
+        """The value function of layers without an expansion: queries run through them as columns."""
+
+        def basis(queries: Tensor) -> Tensor:
+            layers = self._run(context, queries, self._bind(context))
+            values = [self._layers[0].read_out(tokens) for tokens in layers]
+            return torch.stack(values, dim=-1)[..., values[0].shape[-1] - queries.shape[-2] :, :]
+
+        depths = torch.eye(self.num_layers + 1, dtype=context.dtype, device=context.device)
+        return ValueFunction([basis], [depths.expand(*context.points.shape[:-2], *depths.shape)], context)
 
     @property
     def _layers(self) -> list[Layer]:
@@ -203,16 +220,12 @@ def _prompt(layer: object) -> str:
     return getattr(layer, "prompt", "memory")
 
 
-def _with_queries(context: Context, queries: Any) -> tuple[Context, Tensor]:  # noqa: ANN401
-    """The context and its queries in their common floating type."""
-    queries = floating("queries", queries)
-    batch = context.points.shape[:-2]
-    leading = queries.shape[:-2]
-    fits = queries.ndim >= 2 and queries.shape[-1] == context.dim and len(leading) <= len(batch)
+def _queries(context: Context, queries: Any) -> Tensor:  # noqa: ANN401
+    """The queries of a forward pass, checked against the context's batch."""
+    queries = as_queries("queries", queries, context)
+    batch, leading = context.points.shape[:-2], queries.shape[:-2]
+    fits = queries.ndim >= 2 and len(leading) <= len(batch)
     if not fits or any(q not in (1, c) for q, c in zip(reversed(leading), reversed(batch), strict=False)):
         expected = " or ".join(dict.fromkeys(str((*b, "m", context.dim)).replace("'", "") for b in ((), tuple(batch))))
         raise ValueError(f"queries: expected shape {expected}, got {tuple(queries.shape)}.")
-    finite("queries", queries)
-    dtype = torch.promote_types(queries.dtype, context.dtype)
-    context = context if dtype == context.dtype else context.to(dtype=dtype)
-    return context, queries.to(context.points)
+    return queries

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import floating
+from icrl_agents.arrays import finite, floating
 from icrl_agents.attention import BoundAttention
 from icrl_agents.context import Context
 
@@ -62,13 +62,17 @@ class ValueFunction:
         if depth is None:
             self._check_finite()
 
+    def __repr__(self) -> str:
+        """Its depth and its context."""
+        return f"ValueFunction(depth={self.depth} of {self.max_depth}, context={self.context!r})"
+
     def __call__(self, states: Any) -> Tensor:  # noqa: ANN401
         """Values of ``states (*batch, m, d)`` at this depth, ``(*batch, m)``.
 
-        States of a narrower floating type are promoted to the context's, wider ones promote the computation.
+        States of a narrower floating type than the context's are promoted; lists of numbers take the context's.
 
         Raises:
-            TypeError: If the states are not float32 or float64.
+            TypeError: If the states are not float32 or float64, or float64 where the context is float32.
             ValueError: If their last dimension is not d or one of them is not finite.
         """
         return self.by_depth(states, [self.depth])[..., 0]
@@ -111,14 +115,9 @@ class ValueFunction:
         return size[..., 0] if single else size
 
     def _queries(self, states: Any) -> tuple[Tensor, bool]:  # noqa: ANN401
-        queries = floating("states", states)
-        if queries.ndim == 0 or queries.shape[-1] != self.context.dim:
-            raise ValueError(f"states: expected shape (..., m, {self.context.dim}), got {tuple(queries.shape)}.")
-        if not bool(torch.isfinite(queries).all()):
-            raise ValueError("states: expected finite numbers, got NaN or inf.")
-        dtype = torch.promote_types(queries.dtype, self.context.dtype)
+        queries = as_queries("states", states, self.context)
         single = queries.ndim == 1
-        return (queries[None] if single else queries).to(self.context.device, dtype), single
+        return (queries[None] if single else queries), single
 
     def _check_depth(self, depth: int) -> int:
         if isinstance(depth, bool) or not isinstance(depth, Integral) or not 0 <= depth <= self.max_depth:
@@ -135,3 +134,24 @@ class ValueFunction:
                     f"values are not finite from sweep {first} on: the iteration diverges on this context; "
                     "take a smaller step_size, a narrower kernel or fewer sweeps."
                 )
+
+
+def as_queries(name: str, states: Any, context: Context) -> Tensor:  # noqa: ANN401
+    """Returns states to ask about, ``(..., d)``, in the floating type and on the device of ``context``.
+
+    Raises:
+        TypeError: If they are not float32 or float64, or would have to be rounded to the context's type.
+        ValueError: If their last dimension is not d or one of them is not finite.
+    """
+    queries = floating(name, states)
+    if isinstance(states, (list, tuple)):
+        queries = queries.to(context.dtype)
+    if torch.promote_types(queries.dtype, context.dtype) != context.dtype:
+        raise TypeError(
+            f"{name}: {queries.dtype} would be rounded, since the context is {context.dtype}; pass {context.dtype} "
+            f"states, or make the context {queries.dtype} with .to(dtype={queries.dtype})."
+        )
+    if queries.ndim == 0 or queries.shape[-1] != context.dim:
+        raise ValueError(f"{name}: expected shape (..., m, {context.dim}), got {tuple(queries.shape)}.")
+    finite(name, queries)
+    return queries.to(context.points)

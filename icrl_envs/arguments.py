@@ -7,6 +7,9 @@ import operator
 from collections.abc import Collection
 from typing import Any
 
+LONGEST_LIST = 12
+"""Options are not all listed beyond this number where there is a close one to suggest."""
+
 
 def choice(name: str, value: object, options: Collection[str]) -> str:
     """Return ``value`` if it is one of ``options``.
@@ -20,11 +23,14 @@ def choice(name: str, value: object, options: Collection[str]) -> str:
         TypeError: If ``value`` is not a string.
         ValueError: If ``value`` is not one of ``options``; the message suggests the closest one.
     """
-    listed = ", ".join(repr(option) for option in options)
+    listed = "one of " + ", ".join(repr(option) for option in options)
     if not isinstance(value, str):
-        raise TypeError(f"{name} must be one of {listed}; got {value!r} of type {type(value).__name__}.")
+        raise TypeError(f"{name} must be {listed}; got {value!r} of type {type(value).__name__}.")
     if value not in options:
-        raise ValueError(f"{name} must be one of {listed}; got {value!r}.{suggestion(value, options)}")
+        closest = suggestion(value, options)
+        if closest and len(options) > LONGEST_LIST:
+            listed = f"one of {len(options)} names"
+        raise ValueError(f"{name} must be {listed}; got {value!r}.{closest}")
     return value
 
 

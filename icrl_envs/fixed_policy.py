@@ -113,10 +113,13 @@ def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN40
         ValueError: If the shape is not the space's, a number is not finite, or a discrete action is not in it.
     """
     if isinstance(space, spaces.Box):
-        array = np.asarray(action, dtype=space.dtype)
-        if array.shape != space.shape or not np.isfinite(array).all():
+        array = np.asarray(action)
+        if array.dtype.kind not in "fiu" or array.shape != space.shape or not np.isfinite(array).all():
             raise ValueError(f"the policy's action must be finite and of shape {space.shape}; got {action!r}.")
-        return array.clip(space.low, space.high)
+        clipped = np.clip(array, space.low, space.high)
+        if not np.issubdtype(space.dtype, np.floating) and np.any(clipped != np.round(clipped)):
+            raise ValueError(f"the policy's action must be whole numbers, as in {space}; got {action!r}.")
+        return clipped.astype(space.dtype)
     if not space.contains(action):
         raise ValueError(f"the policy's action must be in {space}; got {action!r} of type {type(action).__name__}.")
     return int(action) if isinstance(space, spaces.Discrete) else action

@@ -61,9 +61,9 @@ def rectified_dot(x, y):
 
 
 def median_distance(states):
-    """The (lower) median distance between states that differ."""
-    pairs = [distance(x, y) for i, x in enumerate(states) for y in states[:i]]
-    positive = sorted(d for d in pairs if d > 0)
+    """The (lower) median distance between the distinct states."""
+    distinct = [x for i, x in enumerate(states) if x not in states[:i]]
+    positive = sorted(distance(x, y) for i, x in enumerate(distinct) for y in distinct[:i])
     return positive[(len(positive) - 1) // 2] if positive else 1.0
 
 

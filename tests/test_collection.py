@@ -162,6 +162,12 @@ def test_native_vector_environments_are_collected_whole():
     assert (flat.rewards == 1).all()
 
 
+def test_copies_that_are_different_tasks_are_kept_apart():
+    env = gym.make_vec("icrl/BoyanChain-v0", num_envs=3, vectorization_mode="vector_entry_point", num_states=4)
+    assert collect(env, num_steps=20, gamma=0.9, seed=0).states.shape == (3, 20, 4)
+    assert collect(env, num_steps=20, gamma=0.9, seed=0, stack=False).states.shape == (60, 4)
+
+
 def test_copies_of_different_lengths_are_stacked_with_padding():
     context = collect(vector("NextStep", (2,), (5,), (3,)), num_episodes=5, gamma=1.0, seed=0, stack=True)
     assert context.mask.sum(-1).tolist() == [4, 10, 3]

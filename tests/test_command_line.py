@@ -1,5 +1,6 @@
 """The command ``icrl``: help, mistakes and a small run, as a user types them."""
 
+import os
 import subprocess
 import sys
 
@@ -57,7 +58,7 @@ def test_help_explains_and_imports_neither_torch_nor_the_simulator(arguments):
 
 def test_a_small_run_as_a_module(tmp_path):
     command = [sys.executable, "-m", "icrl_agents", "transfer", "--domains", "reach-v3", "--noise", "low", "0.3"]
-    command += ["--seeds", "2", "--steps", "20", "--tail", "10", "--depth", "5", "--context-episodes", "1"]
+    command += ["--seeds", "2", "--steps", "20", "--tail", "10", "--gamma", "0.7", "--depth", "5", "--context-episodes", "1"]
     command += ["--held-out-episodes", "1", "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     lines = done.stdout.splitlines()
@@ -66,3 +67,16 @@ def test_a_small_run_as_a_module(tmp_path):
     assert "±" in done.stdout
     assert "collecting" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "out"]
+
+
+def test_a_terminal_without_unicode_loses_signs_but_no_results(tmp_path):
+    command = [sys.executable, "-m", "icrl_agents", "transfer", "--domains", "reach-v3", "--noise", "low", "--seeds", "2"]
+    command += ["--steps", "12", "--tail", "10", "--gamma", "0.7", "--depth", "1", "--context-episodes", "1"]
+    command += ["--held-out-episodes", "1", "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.isascii()
+    assert sum(line.startswith("reach-v3") for line in done.stdout.splitlines()) == 5
+    wrong = subprocess.run([*command, "--gamma", "abc"], capture_output=True, text=True, env=environment, check=False)
+    assert wrong.returncode == 2
+    assert "abc" in wrong.stderr

@@ -10,10 +10,12 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
 import icrl_envs
 from icrl_envs import FixedPolicy
+from icrl_envs.fixed_policy import fitting_action
 
 ROOT = Path(icrl_envs.__file__).parents[1]
 
@@ -204,3 +206,13 @@ def test_copies_in_a_vector_environment_differ():
     observations = np.stack([envs.step(np.zeros(3, dtype=int))[0] for _ in range(10)], axis=1)
     assert len({copy.tobytes() for copy in observations}) == 3
     envs.close()
+
+
+def test_actions_are_clipped_before_they_are_cast_and_never_rounded():
+    space = spaces.Box(0, 255, (3,), np.uint8)
+    assert fitting_action([300, -5, 7.0], space).tolist() == [255, 0, 7]
+    assert fitting_action([300, -5, 7.0], space).dtype == np.uint8
+    with pytest.raises(ValueError, match="the policy's action must be whole numbers"):
+        fitting_action([1.5, 0, 0], space)
+    with pytest.raises(ValueError, match="the policy's action must be finite and of shape"):
+        fitting_action(["1", "2", "3"], space)

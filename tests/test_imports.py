@@ -16,7 +16,7 @@ PACKAGES = ("icrl_envs", "icrl_agents")
 
 # Modules of icrl_agents, lowest first; each imports from the lines above its own, and from inside itself.
 ORDER = (
-    {"arrays"},
+    {"arrays", "files", "machine"},
     {"episode"},
     {"context"},
     {"eligibility", "kernels", "collection"},
@@ -26,8 +26,9 @@ ORDER = (
     {"layers"},
     {"transformer"},
     {"checkpoint"},
-    {"constructions"},
-    {"diagnostics", "pretraining", "control", "integrations"},
+    {"constructions", "compressed"},
+    {"diagnostics"},
+    {"pretraining", "control", "integrations"},
     {"studies"},
     {"command_line"},
     {"__main__", "__init__"},
@@ -39,6 +40,8 @@ LONGEST = 250
 LONGER = {  # path: the reason why it is longer
     "icrl_agents/context.py": "one class, whose constructor, assembly and TD errors share its invariants",
     "tests/test_collection.py": "one environment and one table of expected rows for all modes",
+    "tests/test_kernels.py": "one list of kernels, which every test runs over",
+    "tests/test_transformer.py": "one list of transformers, which every test runs over",
     "tests/test_linear_family.py": "the plain loops of four algorithms stand beside what they check",
     "tests/test_transfer.py": "one small study serves all of its tests",
 }

@@ -1,4 +1,5 @@
 import math
+import pickle
 
 import pytest
 import torch
@@ -151,8 +152,8 @@ def test_softmax_stays_finite_where_every_kernel_value_underflows():
 
 
 def oracle_median(points):
-    pairs = [(a, b) for i, a in enumerate(points) for b in points[:i]]
-    distances = sorted(d for d in (scaled(a, b, [1.0] * 3) for a, b in pairs) if d > 0)
+    distinct = [point for i, point in enumerate(points) if point not in points[:i]]
+    distances = sorted(scaled(a, b, [1.0] * 3) for i, a in enumerate(distinct) for b in distinct[:i])
     return distances[(len(distances) - 1) // 2] if distances else 1.0
 
 
@@ -169,7 +170,7 @@ def oracle_median(points):
     ids=["distinct", "mostly_equal", "equal", "one", "none", "tripled"],
 )
 @pytest.mark.parametrize("kind", [RBF, Laplace])
-def test_the_median_length_scale_counts_pairs_of_distinct_states(points, kind):
+def test_the_median_length_scale_counts_each_state_once(points, kind):
     expected = oracle_median(points.tolist())
     close(median_distance(points), expected)
     fixed, median = kind(expected), kind("median")
@@ -188,6 +189,8 @@ def test_the_median_length_scale_counts_pairs_of_distinct_states(points, kind):
 def test_the_median_of_many_states_is_taken_of_a_thousand_of_them():
     many = states(5_000)
     close(median_distance(many), median_distance(many[::5]), 0.05)
+    order = torch.randperm(5_000, generator=torch.Generator().manual_seed(0))
+    assert median_distance(torch.cat([many, many])[torch.cat([order, 5_000 + order])]) == median_distance(many)
 
 
 def test_trainable_parameters_get_gradients():
@@ -212,6 +215,12 @@ def test_trainable_parameters_get_gradients():
         (lambda: Laplace(float("nan")), ValueError, r"length_scale: expected a positive finite number, got nan"),
         (lambda: RBF([0.5, 0.0]), ValueError, r"length_scale: expected a positive finite number, got \[0.5, 0.0\]"),
         (lambda: RBF(torch.ones(0)), ValueError, r"length_scale: expected a positive finite number, got tensor"),
+        (
+            lambda: RBF([[0.1], [10.0]]),
+            ValueError,
+            r"length_scale: expected a number or a tensor \(d,\), got shape \(2, 1\)",
+        ),
+        (lambda: Exponential([1.0]), ValueError, r"temperature: expected one number, got shape \(1,\)"),
         (lambda: RBF("mean"), ValueError, r"length_scale: expected a number, a tensor \(d,\) or 'median', got 'mean'"),
         (lambda: RBF(True), TypeError, r"length_scale: expected real numbers, got True"),
         (lambda: RBF(None), TypeError, r"length_scale: expected a rectangular array of numbers, got NoneType"),
@@ -242,3 +251,21 @@ def test_a_callable_of_the_wrong_shape_is_refused_and_any_type_is_converted():
             attention(lambda x, y: 1.0).bind(keys, mask)(keys)
         equal = attention(lambda x, y: (x[:, None] == y[None]).all(-1)).bind(keys, mask)
         close(equal(keys), torch.eye(5), 0)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("attention", [SoftmaxAttention, KernelAttention])
+def test_a_kernel_that_is_not_finite_is_named(attention, value):
+    def spoilt(x, y):
+        return torch.exp(-torch.cdist(x, y)).masked_fill((x[..., :1] > 100).expand(*x.shape[:-1], y.shape[-2]), value)
+
+    bound = attention(spoilt).bind(states(5), torch.ones(5, dtype=torch.bool))
+    assert bool(torch.isfinite(bound(states(3))).all())
+    with pytest.raises(ValueError, match=r"kernel: gives NaN or overflows on these states; expected finite numbers"):
+        bound(states(3) + 200)
+
+
+def test_bound_attention_survives_pickling():
+    for attention in (SoftmaxAttention(RBF(0.5)), SoftmaxAttention(torch.cdist), KernelAttention(Laplace("median"))):
+        bound = attention.bind(states(5), torch.ones(5, dtype=torch.bool))
+        assert torch.equal(pickle.loads(pickle.dumps(bound))(states(3)), bound(states(3)))

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from icrl_agents.episode import Episode
+from icrl_agents.evaluators import LSTD, KernelLSTD
 from icrl_agents.studies.transfer import trajectories
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.evaluation import REFERENCES, TRANSFORMERS, evaluate, evaluators
@@ -27,6 +28,7 @@ SMALL = {
     "held_out_episodes": 2,
     "steps": 30,
     "tail": 10,
+    "gamma": 0.7,
     "workers": 1,
 }
 REQUEST = Request(
@@ -70,8 +72,8 @@ def test_hidden_goals_are_zero_in_every_row():
 
 def test_collection_is_reproducible_and_survives_the_cache_bit_for_bit(collected, tmp_path):
     again = REQUEST.collect()
-    again.save(tmp_path / "kept.npz")
-    kept = Trajectories.load(tmp_path / "kept.npz")
+    again.save(tmp_path / "kept.npz", REQUEST)
+    kept = Trajectories.load(tmp_path / "kept.npz", REQUEST)
     assert [path.name for path in tmp_path.iterdir()] == ["kept.npz"]
     for episodes, expected in ((kept.context, collected.context), (kept.held_out, collected.held_out)):
         for episode, other in zip(episodes, expected, strict=True):
@@ -109,7 +111,7 @@ def test_a_library_of_another_version_does_not_reuse_the_cache(monkeypatch):
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 not an archive", "half"], ids=["empty", "garbage", "half"])
 def test_a_damaged_cache_file_is_collected_again_with_a_warning(collected, tmp_path, monkeypatch, damage):
     path = tmp_path / REQUEST.key()
-    collected.save(path)
+    collected.save(path, REQUEST)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage)
     with pytest.warns(UserWarning, match=r"damaged .*; collecting it again"):
@@ -120,6 +122,23 @@ def test_a_damaged_cache_file_is_collected_again_with_a_warning(collected, tmp_p
     with warnings.catch_warnings(action="error"):
         ((_, _, kept),) = list(gather([REQUEST], tmp_path, workers=1))
     assert kept
+
+
+def test_the_trajectories_of_another_request_are_not_taken_for_these(collected, tmp_path):
+    collected.save(tmp_path / REQUEST.key(), Request(**{**vars(REQUEST), "seed": 1}))
+    with pytest.warns(UserWarning, match="another request"):
+        ((_, found, kept),) = list(gather([REQUEST], tmp_path, workers=1))
+    assert not kept
+    np.testing.assert_array_equal(found.context[0].rewards, collected.context[0].rewards)
+
+
+def test_an_evaluator_without_a_solution_leaves_the_others_standing(collected):
+    config = TransferConfig(**SMALL, depth=2, ridge=0.0)
+    zero = Trajectories([Episode(0 * e.observations, e.rewards) for e in collected.context], collected.held_out)
+    named = {"kernel LSTD": KernelLSTD(lambda x, y: torch.zeros(len(x), len(y)), 0.0), "LSTD": LSTD(0.0)}
+    with pytest.warns(UserWarning, match="KernelLSTD: left out of a cell: "):
+        rows = list(evaluate(config, named, REQUEST, "low", zero))
+    assert [(row.evaluator, math.isfinite(row.td_loss)) for row in rows] == [("kernel LSTD", False), ("LSTD", True)]
 
 
 def test_a_run_writes_its_folder_and_a_second_one_reuses_the_cache(finished, capsys, monkeypatch):
@@ -143,7 +162,7 @@ def test_rows_say_what_was_measured_and_the_configuration_how_to_repeat_it(finis
         *((name, "") for name in REFERENCES),
     ]
     described = json.loads((config.out / "config.json").read_text())
-    assert described["settings"]["gamma"] == 0.9
+    assert described["settings"]["gamma"] == 0.7
     assert described["settings"]["goal_visible"] is True
     assert described["settings"]["reward_version"] == "v2"
     assert {"icrl", "gymnasium", "metaworld", "mujoco", "numpy", "torch", "python"} <= set(described["versions"])
@@ -173,16 +192,16 @@ def test_losses_and_errors_are_those_of_the_equations(collected):
         losses, errors, truths = [], [], []
         for episode in collected.held_out:
             v = [value(o.tolist()) for o in episode.observations]
-            losses += [(episode.rewards[t] + 0.9 * v[t + 1] - v[t]) ** 2 for t in range(30)]
+            losses += [(episode.rewards[t] + 0.7 * v[t + 1] - v[t]) ** 2 for t in range(30)]
             for t in range(30 - config.tail + 1):
-                truths.append(sum(0.9 ** (k - t) * episode.rewards[k] for k in range(t, 30)))
+                truths.append(sum(0.7 ** (k - t) * episode.rewards[k] for k in range(t, 30)))
                 errors.append(v[t] - truths[-1])
         assert row.td_loss == pytest.approx(np.mean(losses), rel=1e-10)
         assert row.msve == pytest.approx(np.mean(np.square(errors)), rel=1e-9)
         assert row.centred_msve == pytest.approx(np.var(errors), rel=1e-9)
         assert row.return_power == pytest.approx(np.mean(np.square(truths)), rel=1e-10)
         assert row.return_variance == pytest.approx(np.var(truths), rel=1e-9)
-        delta = [r + 0.9 * value(x_next) - value(x) for x, (r, x_next) in zip(keys, targets, strict=True)]
+        delta = [r + 0.7 * value(x_next) - value(x) for x, (r, x_next) in zip(keys, targets, strict=True)]
         w = [a + d for a, d in zip(w, delta, strict=True)]
 
 
@@ -205,7 +224,7 @@ def test_an_output_folder_of_another_configuration_is_refused_before_any_work(fi
     monkeypatch.setattr(Request, "collect", None)
     before = {path.name: path.read_bytes() for path in config.out.iterdir()}
     other = TransferConfig(**{**SMALL, "steps": 31}, out=config.out, cache=config.cache)
-    with pytest.raises(ValueError, match="another configuration; choose another folder with --out"):
+    with pytest.raises(ValueError, match=r"another configuration \(other steps\); choose another folder with --out"):
         run(other)
     assert {path.name: path.read_bytes() for path in config.out.iterdir()} == before
     with pytest.raises(ValueError, match="not an empty folder"):
@@ -216,7 +235,7 @@ def test_estimates():
     estimate = mean_estimate([1.0, 2.0, 3.0])
     assert estimate.mean == 2.0
     assert estimate.standard_error == pytest.approx(1 / math.sqrt(3))
-    assert str(estimate) == "2±0.6"
+    assert str(estimate) == "2±0.58"
     assert str(mean_estimate([0.25])) == "0.25"
     ratio = ratio_estimate([1.0, 2.0, 4.0], [2.0, 2.0, 2.0])
     assert ratio.mean == pytest.approx(7 / 6)
@@ -235,8 +254,13 @@ def test_estimates():
         ({"noise": ("low", "0.1")}, "repetition"),
         ({"domains": ()}, "at least one"),
         ({"gamma": 1.0}, "gamma must be"),
+        ({"gamma": 0.9}, r"tail: after 10 rewards, 35% of a return .* take tail ≥ 29 and more steps"),
+        ({"kernel": "gauss"}, "kernel must be"),
+        ({"form": "dual"}, "form must be one of 'dual_head', 'temporal_shift'"),
+        ({"observation": "pixels"}, "observation must be"),
+        ({"reward_version": "v3"}, "reward_version must be"),
         ({"steps": 501}, "steps must be"),
-        ({"steps": 5}, "steps must be"),
+        ({"steps": 5}, "tail: expected at most steps = 5, got 10"),
         ({"tail": 0}, "tail must be"),
         ({"seeds": 0}, "seeds must be"),
         ({"depth": -1}, "depth must be"),

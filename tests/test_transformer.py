@@ -78,14 +78,31 @@ def test_hidden_states_are_all_layers_and_a_query_changes_no_other_column(transf
 
 
 @each_transformer
-@pytest.mark.parametrize("narrow", ["context", "queries", "both"])
-def test_the_wider_floating_type_counts(transformer, narrow):
-    context = CONTEXT.to(dtype=torch.float32) if narrow != "queries" else CONTEXT
-    queries = QUERIES.float() if narrow != "context" else QUERIES
-    expected = torch.float32 if narrow == "both" else torch.float64
-    for values in (transformer(context, queries), transformer.fit(context)(queries)):
-        assert values.dtype == expected
-        close(values.double(), transformer(CONTEXT, QUERIES), 1e-4)
+def test_queries_are_promoted_and_never_rounded(transformer):
+    single = CONTEXT.to(dtype=torch.float32)
+    for context, queries in ((CONTEXT, QUERIES.float()), (single, QUERIES.float()), (single, QUERIES.tolist())):
+        for values in (transformer(context, queries), transformer.fit(context)(queries)):
+            assert values.dtype == context.dtype
+            close(values.double(), transformer(CONTEXT, QUERIES), 1e-4)
+    for function in (transformer.fit(single), lambda queries: transformer(single, queries)):
+        with pytest.raises(TypeError, match=r"float64 would be rounded, since the context is torch.float32; pass"):
+            function(QUERIES)
+
+
+def test_a_diverging_forward_pass_is_an_error():
+    diverging = constructions.weighted_softmax_td(kernels.RBF(0.5), 3000, 3.0)
+    with pytest.raises(DivergenceError, match="not finite: the layers diverge"):
+        diverging(CONTEXT, QUERIES)
+    with pytest.raises(DivergenceError, match="not finite from sweep"):
+        diverging.fit(CONTEXT)
+
+
+def test_a_transformer_owns_its_kernel():
+    kernel = kernels.RBF(1 / 3)
+    one, other = constructions.weighted_softmax_td(kernel, 3), constructions.kernel_td(kernel, 3)
+    one.to(torch.float16)
+    assert kernel.length_scale.dtype == torch.float64
+    assert all(weight.dtype == torch.float64 for weight in other.parameters())
 
 
 @each_transformer
@@ -206,7 +223,7 @@ SOFTMAX = TRANSFORMERS["softmax RBF"]()
 BATCH = Context.stack([CONTEXT, CONTEXT])
 MISTAKES = [
     (lambda: SOFTMAX(CONTEXT, [0.0, 1.0]), ValueError, r"queries: expected shape \(m, 2\), got \(2,\)"),
-    (lambda: SOFTMAX(CONTEXT, [[0.0]]), ValueError, r"queries: expected shape \(m, 2\), got \(1, 1\)"),
+    (lambda: SOFTMAX(CONTEXT, [[0.0]]), ValueError, r"queries: expected shape \(..., m, 2\), got \(1, 1\)"),
     (lambda: SOFTMAX(CONTEXT, np.zeros((4, 1, 2))), ValueError, r"queries: expected shape \(m, 2\), got \(4, 1, 2\)"),
     (
         lambda: SOFTMAX(BATCH, np.zeros((3, 1, 2))),
@@ -214,7 +231,7 @@ MISTAKES = [
         r"expected shape \(m, 2\) or \(2, m, 2\), got \(3, 1, 2\)",
     ),
     (lambda: SOFTMAX(CONTEXT, [[math.nan, 0.0]]), ValueError, r"queries: expected finite numbers, got nan at index"),
-    (lambda: SOFTMAX(CONTEXT, [[0, 1]]), TypeError, r"queries: expected float32 or float64, got torch.int64"),
+    (lambda: SOFTMAX(CONTEXT, np.array([[0, 1]])), TypeError, r"queries: expected float32 or float64, got torch.int64"),
     (lambda: SOFTMAX.hidden_states(CONTEXT, [[0.0]]), ValueError, r"queries: expected shape"),
     (lambda: InContextTransformer([]), ValueError, r"blocks: expected at least one layer, got none"),
     (lambda: InContextTransformer([*layers(), torch.nn.ReLU()]), TypeError, r"blocks: .* got ReLU at index 3"),

@@ -18,6 +18,7 @@ from icrl_agents.episode import Episode
 from icrl_envs import arguments
 from icrl_envs.fixed_policy import ActionFunction, action_function, fitting_action
 from icrl_envs.random_streams import policy_stream
+from icrl_envs.vector import ProcessVectorEnv
 
 AnyEnv = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
@@ -31,14 +32,13 @@ def collect(
     num_episodes: int | None = None,
     policy: Any = None,  # noqa: ANN401 (see collect_episodes)
     max_episode_steps: int | None = None,
-    stack: bool = False,
+    stack: bool | None = None,
 ) -> Context:
     """Runs ``env`` under ``policy`` and returns the transitions as a context.
 
     The context is float64 whatever the observations are, since rewards and discounts are; ``.to(dtype=...)``
-    narrows it. A context describes one process: where the copies of a vector environment are different tasks, as
-    in the native vector environments of ``icrl_envs``, putting them all into one context is meaningless, and
-    ``stack=True`` keeps them apart.
+    narrows it. A context describes one process: the copies of a native vector environment of ``icrl_envs`` are
+    different tasks, and so become a batch with one context each.
 
     Args:
         env: A single or a vector environment.
@@ -49,7 +49,8 @@ def collect(
         policy: As of ``collect_episodes``.
         max_episode_steps: As of ``collect_episodes``.
         stack: False for one context of all transitions, ``(n, d)``, copy after copy; True for a batch with one
-            context per copy, ``(N, n, d)``, padded where the copies have different lengths.
+            context per copy, ``(N, n, d)``, padded where the copies have different lengths. Default: True where the
+            copies are known to be different tasks.
 
     Raises:
         TypeError: As ``collect_episodes``.
@@ -63,6 +64,8 @@ def collect(
     """
     gamma = arguments.real("gamma", gamma, 0.0, 1.0)
     copies = copies_of(env)
+    if stack is None:
+        stack = isinstance(env.unwrapped, ProcessVectorEnv)
     if stack and num_episodes is not None and arguments.integer("num_episodes", num_episodes, 1) < copies.num_envs:
         raise ValueError(
             f"num_episodes: expected one or more for each of {copies.num_envs} copies to stack, got {num_episodes}."
@@ -98,8 +101,7 @@ def collect_episodes(
             preferred. Exactly one of ``num_steps`` and ``num_episodes`` is given.
         policy: None for random actions; a callable ``(observation, rng) -> action``, asked for each copy; a
             Stable-Baselines3 model, asked for all copies at once by ``predict(..., deterministic=True)``; or a
-            scripted policy with ``get_action(observation)``. Values beyond a box's bounds are the environment's to
-            clip.
+            scripted policy with ``get_action(observation)``. Actions for a box are clipped to its bounds.
         max_episode_steps: Length T ≥ 1 at which an episode is cut, as truncated, and the next one begins; for single
             environments and vector environments that do not reset themselves.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Literal
+
+from torch import nn
 
 from icrl_agents.attention import KernelAttention, SoftmaxAttention, StepSize, check_step_size
 from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
@@ -31,11 +34,11 @@ def weighted_softmax_td(
     reference = WeightedSoftmaxTD(kernel, num_layers, step_size)
     alpha = float(check_step_size(step_size, auto=False))
     weights = tuple(alpha * sign for sign in TD_SIGNS)
-    return InContextTransformer([_layer(SoftmaxAttention(kernel), weights, form)], num_layers, reference)
+    return InContextTransformer([_layer(SoftmaxAttention(_own(kernel)), weights, form)], num_layers, reference)
 
 
 def kernel_td(
-    kernel: Kernel, num_layers: int, step_size: StepSize = "auto", *, form: Form = "dual_head"
+    kernel: Kernel, num_layers: int, step_size: StepSize = "auto", *, form: Form = "temporal_shift"
 ) -> InContextTransformer:
     """Non-linear transformer whose layer ℓ is sweep ℓ of kernel TD (arXiv 2605.09727, construction).
 
@@ -50,8 +53,13 @@ def kernel_td(
     """
     num_layers = check_count("num_layers", num_layers)
     reference = KernelTD(kernel, num_layers, step_size)
-    attention = KernelAttention(kernel, step_size)
+    attention = KernelAttention(_own(kernel), step_size)
     return InContextTransformer([_layer(attention, TD_SIGNS, form)], num_layers, reference)
+
+
+def _own(kernel: Kernel) -> Kernel:
+    """A copy of a kernel that has weights: they become weights of this transformer alone."""
+    return copy.deepcopy(kernel) if isinstance(kernel, nn.Module) else kernel
 
 
 def _layer(attention: SoftmaxAttention | KernelAttention, weights: tuple[float, ...], form: Form) -> TemporalShiftLayer:

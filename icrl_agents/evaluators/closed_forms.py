@@ -28,7 +28,8 @@ class LSTD:
 
     At ridge = 0 it is the limit of ``LinearTD``. Where the context's states do not span all d dimensions, w is
     taken in their span, as the sweeps do: directions that no state has shown have weight 0. So with one-hot
-    features an unvisited state has v = 0, and many copies of one state are no difficulty.
+    features an unvisited state has v = 0, and many copies of one state are no difficulty. There is no intercept:
+    where the features do not span a constant, append one.
 
     Args:
         ridge: Added to the diagonal, ≥ 0; on the scale of a sum over the transitions.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,6 +14,16 @@ from icrl_envs.metaworld.domains import DOMAINS, domain_name, noise_scale
 
 REPORTED_DEPTHS = (0, 1, 2, 5, 10, 20, 40)
 """Depths at which TD losses are reported, as far as the transformers are deep enough; the last one always is."""
+
+LARGEST_MISSING_SHARE = 0.05
+"""Monte-Carlo returns that lack more than this share of a constant reward's value are no ground truth."""
+
+_CHOICES = {
+    "observation": ("core", "full", "state"),
+    "reward_version": ("v1", "v2"),
+    "kernel": ("laplace", "rbf", "exponential"),
+    "form": ("dual_head", "temporal_shift"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +60,7 @@ class TransferConfig:
     steps: int = 200
     """Steps of each trajectory, 1 to 500."""
     tail: int = 100
-    """Value errors count the states with at least this many rewards after them in their Monte-Carlo return."""
+    """Value errors count the states with at least this many rewards in their Monte-Carlo return; gamma^tail ≤ 0.05."""
     gamma: float = 0.9
     """Discount, in [0, 1)."""
     observation: Literal["core", "full", "state"] = "core"
@@ -73,7 +84,7 @@ class TransferConfig:
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("results/transfer")
     """Output folder. One that holds another configuration is refused."""
     cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Folder of collected trajectories, reused by later runs; default is icrl in the user's cache folder."""
+    """Folder of collected trajectories, reused by later runs; default ~/.cache/icrl/trajectories."""
     workers: int = 0
     """Processes that collect; 0 for one per core."""
     device: str = "cpu"
@@ -89,11 +100,24 @@ class TransferConfig:
             raise ValueError("domains and noise: expected each once, got a repetition.")
         for name in ("seeds", "context_episodes", "held_out_episodes", "tail"):
             arguments.integer(name, getattr(self, name), 1)
-        arguments.integer("steps", self.steps, self.tail, 500)
+        arguments.integer("steps", self.steps, 1, 500)
+        if self.steps < self.tail:
+            raise ValueError(f"tail: expected at most steps = {self.steps}, got {self.tail}; no state would count.")
         arguments.integer("first_seed", self.first_seed, 0, 2**31)
         arguments.integer("depth", self.depth, 0)
         arguments.integer("workers", self.workers, 0)
         arguments.discount(self.gamma)
+        if not isinstance(self.goal_visible, bool):
+            raise TypeError(f"goal_visible: expected True or False, got {self.goal_visible!r}.")
+        for name, options in _CHOICES.items():
+            arguments.choice(name, getattr(self, name), options)
+        missing = self.gamma**self.tail
+        if missing > LARGEST_MISSING_SHARE:
+            enough = math.ceil(math.log(LARGEST_MISSING_SHARE) / math.log(self.gamma))
+            raise ValueError(
+                f"tail: after {self.tail} rewards, {missing:.0%} of a return at gamma = {self.gamma} is still to come; "
+                f"take tail ≥ {enough} and more steps than that (at most 500), or a smaller gamma."
+            )
         arguments.real("length_scale", self.length_scale, 0.0, low_open=True)
         arguments.real("kernel_length_scale", self.kernel_length_scale, 0.0, low_open=True)
         arguments.real("ridge", self.ridge, 0.0)

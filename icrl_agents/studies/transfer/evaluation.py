@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+
+from torch import Tensor
 
 from icrl_agents import constructions, kernels
 from icrl_agents.context import Context
@@ -24,7 +28,7 @@ class Row:
 
     ``msve`` and ``centred_msve`` are against Monte-Carlo returns; ``return_power`` is the mean square of those
     returns and ``return_variance`` their variance, by which the relative errors divide. ``depth`` is None for
-    closed forms. A diverged evaluator has infinite losses.
+    closed forms. An evaluator that diverged has infinite losses, one without a solution NaN.
     """
 
     domain: str
@@ -73,14 +77,7 @@ def evaluate(
     }
     for name, evaluator in named.items():
         depths = config.depths if name in TRANSFORMERS else [0]
-        try:
-            values = evaluator.fit(context)
-            losses = td_loss(values, held_out, depths).tolist()
-            by_depth = values.by_depth(held_out.states, depths).mT
-            errors = msve(by_depth, returns, counted).tolist()
-            centred = centred_msve(by_depth, returns, counted).tolist()
-        except DivergenceError:
-            losses = errors = centred = [float("inf")] * len(depths)
+        losses, errors, centred = _scores(evaluator, context, held_out, returns, counted, depths)
         for depth, loss, error, centred_error in zip(depths, losses, errors, centred, strict=True):
             yield Row(
                 domain=request.domain,
@@ -94,3 +91,22 @@ def evaluate(
                 centred_msve=centred_error,
                 **truth,
             )
+
+
+def _scores(
+    evaluator: Evaluator, context: Context, held_out: Context, returns: Tensor, counted: Tensor, depths: list[int]
+) -> tuple[list[float], list[float], list[float]]:
+    """TD losses, MSVEs and centred MSVEs at each depth: infinite if it diverges, NaN if it has no solution."""
+    try:
+        values = evaluator.fit(context)
+    except DivergenceError:
+        return (none := [math.inf] * len(depths)), none, none
+    except ValueError as error:
+        warnings.warn(f"{type(evaluator).__name__}: left out of a cell: {error}", stacklevel=2)
+        return (none := [math.nan] * len(depths)), none, none
+    by_depth = values.by_depth(held_out.states, depths).mT
+    return (
+        td_loss(values, held_out, depths).tolist(),
+        msve(by_depth, returns, counted).tolist(),
+        centred_msve(by_depth, returns, counted).tolist(),
+    )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 
-import torch
 from tqdm import tqdm
 
+from icrl_agents.machine import check_device, one_thread
 from icrl_agents.studies.results import open_folder, write_rows
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.evaluation import Row, evaluate, evaluators
@@ -23,43 +21,35 @@ def run(config: TransferConfig) -> Summary:
     Raises:
         ValueError: If the output folder holds another run, or the device is not there.
     """
-    _check_device(config.device)
-    open_folder(config.out, config)
+    check_device(config.device)
+    open_folder(config.out, config, config.cache or default_cache())
     trajectories = _gathered(config)
     dim = next(iter(trajectories.values())).context[0].observations.shape[-1]
     named = evaluators(config, dim)
     rows: list[Row] = []
     progress = tqdm(_requests(config), desc="evaluating", unit="cell", file=sys.stderr)
-    with _one_thread():
+    with one_thread():
         for noise, request in progress:
             progress.set_postfix_str(f"{request.domain}, {noise} noise, seed {request.seed}")
             rows += evaluate(config, named, request, noise, trajectories[request])
     summary = Summary(rows)
     write_rows(config.out, rows)
-    td_loss_figure(summary, config.out / "td_loss.png")
-    heat_map_figure(summary, config.out / "heat_map.png")
     print(summary.table())
     print(_caption(config))
+    td_loss_figure(summary, config.out / "td_loss.png")
+    heat_map_figure(summary, config.out / "heat_map.png")
     return summary
 
 
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keeps torch on one thread: the products are small, and threads that wait for each other cost more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 def _caption(config: TransferConfig) -> str:
-    spread = ", mean ± standard error" if config.seeds > 1 else ""
+    spread = (
+        "; losses: mean ± standard error; errors: ratio of means\n± jackknife standard error, none where single seeds "
+        "decide the ratio"
+    )
     return (
         "\nHeld-out TD loss after L layers of one fixed set of weights (closed forms: in the last depth's column).\n"
         f"Value errors at L = {config.depth} against Monte-Carlo returns: relative to their mean square and, centred,\n"
-        f"to their variance. {config.seeds} seed(s){spread}.\n"
+        f"to their variance. {config.seeds} seed(s){spread if config.seeds > 1 else ''}.\n"
         f"In {config.out}: config.json, rows.csv, td_loss.png, heat_map.png."
     )
 
@@ -96,10 +86,3 @@ def _requests(config: TransferConfig) -> list[tuple[str, Request]]:
         for noise, sigma in zip(config.noise, config.scales, strict=True)
         for seed in range(config.first_seed, config.first_seed + config.seeds)
     ]
-
-
-def _check_device(name: str) -> None:
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device: {name!r} is not available here ({str(error).splitlines()[0]}).") from None

@@ -27,12 +27,12 @@ class Estimate:
     standard_error: float = math.nan
 
     def __str__(self) -> str:
-        """Three significant digits, with ± where there is a standard error."""
+        """Three significant digits, ± two of the standard error where there is one."""
         if math.isnan(self.mean):
             return "–"
         if math.isnan(self.standard_error):
             return f"{self.mean:.3g}"
-        return f"{self.mean:.3g}±{self.standard_error:.1g}"
+        return f"{self.mean:.3g}±{self.standard_error:.2g}"
 
 
 class Summary:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import multiprocessing
 import os
-import tempfile
+import signal
+import threading
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +22,7 @@ import numpy as np
 
 from icrl_agents.collection import collect_episodes
 from icrl_agents.episode import Episode
+from icrl_agents.files import write_atomically
 from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
 
 COLLECTION_VERSION = 1
@@ -51,11 +55,14 @@ class Request:
     goal_visible: bool
     reward_version: str
 
-    def key(self) -> str:
-        """Name of the cache file: a hash of the request and of every version that shapes the trajectories."""
+    def identity(self) -> str:
+        """The request and every version that shapes the trajectories, as JSON."""
         versions = {name: version(name) for name in ("gymnasium", "metaworld", "mujoco", "numpy")}
-        text = json.dumps({"collection": COLLECTION_VERSION, **versions, **asdict(self)}, sort_keys=True)
-        return f"{self.domain}-{hashlib.sha256(text.encode()).hexdigest()[:32]}.npz"
+        return json.dumps({"collection": COLLECTION_VERSION, **versions, **asdict(self)}, sort_keys=True)
+
+    def key(self) -> str:
+        """Name of the cache file: a hash of the identity."""
+        return f"{self.domain}-{hashlib.sha256(self.identity().encode()).hexdigest()[:32]}.npz"
 
     def collect(self) -> Trajectories:
         """Runs the simulator."""
@@ -93,28 +100,32 @@ class Trajectories:
     context: list[Episode]
     held_out: list[Episode]
 
-    def save(self, path: Path) -> None:
-        """Writes the arrays whole or not at all."""
-        arrays = {}
+    def save(self, path: Path, request: Request) -> None:
+        """Writes the arrays, and what they are of, whole or not at all."""
+        arrays = {"identity": np.array(request.identity())}
         for name, episodes in (("context", self.context), ("held_out", self.held_out)):
             arrays[f"{name}_observations"] = np.stack([e.observations for e in episodes])
             arrays[f"{name}_rewards"] = np.stack([e.rewards for e in episodes])
-        with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".partial", delete=False) as partial:
-            np.savez(partial, allow_pickle=False, **arrays)
-        Path(partial.name).replace(path)
+        buffer = io.BytesIO()
+        np.savez(buffer, allow_pickle=False, **arrays)
+        write_atomically(path, buffer.getvalue())
 
     @classmethod
-    def load(cls, path: Path) -> Trajectories:
-        """Reads what ``save`` wrote; every trajectory of the study is truncated."""
+    def load(cls, path: Path, request: Request) -> Trajectories:
+        """Reads what ``save`` wrote; every trajectory of the study is truncated.
+
+        Raises:
+            ValueError: If the file holds the trajectories of another request.
+        """
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            if str(arrays["identity"]) != request.identity():
+                raise ValueError("it holds the trajectories of another request")
             context, held_out = (
                 [
-                    Episode(observations, rewards)
-                    for observations, rewards in zip(
-                        arrays[f"{name}_observations"], arrays[f"{name}_rewards"], strict=True
-                    )
+                    Episode(*arrays_of)
+                    for arrays_of in zip(arrays[f"{n}_observations"], arrays[f"{n}_rewards"], strict=True)
                 ]
-                for name in ("context", "held_out")
+                for n in ("context", "held_out")
             )
         return cls(context, held_out)
 
@@ -124,13 +135,15 @@ def gather(requests: Sequence[Request], cache: Path, workers: int) -> Iterator[t
 
     Args:
         requests: What to collect.
-        cache: Folder of collected trajectories, made if it is missing.
+        cache: Folder of collected trajectories.
         workers: Number of processes; 0 for one per core.
+
+    Raises:
+        OSError: If the cache cannot be written or a process was killed.
     """
-    cache.mkdir(parents=True, exist_ok=True)
     missing = []
     for request in requests:
-        kept = _kept(cache / request.key())
+        kept = _kept(cache, request)
         if kept is None:
             missing.append(request)
         else:
@@ -138,23 +151,30 @@ def gather(requests: Sequence[Request], cache: Path, workers: int) -> Iterator[t
     if missing:
         processes = min(workers or os.cpu_count() or 1, len(missing))
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
             try:
                 futures = {pool.submit(_collect_into, request, cache): request for request in missing}
                 for future in as_completed(futures):
-                    yield futures[future], Trajectories.load(future.result()), False
+                    yield futures[future], Trajectories.load(future.result(), futures[future]), False
+            except BrokenProcessPool:
+                raise OSError(
+                    "a collecting process was killed, perhaps for lack of memory; run the command again, with fewer "
+                    "--workers: finished cells are kept."
+                ) from None
             finally:
                 pool.shutdown(wait=True, cancel_futures=True)
 
 
 def default_cache() -> Path:
-    """The user's cache folder for trajectories: ``$XDG_CACHE_HOME/icrl`` or ``~/.cache/icrl``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "icrl" / "trajectories"
+    """The user's cache folder for trajectories: in ``$XDG_CACHE_HOME`` if that is absolute, else in ``~/.cache``."""
+    root = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (root if root.is_absolute() else Path.home() / ".cache") / "icrl" / "trajectories"
 
 
-def _kept(path: Path) -> Trajectories | None:
+def _kept(cache: Path, request: Request) -> Trajectories | None:
+    path = cache / request.key()
     try:
-        return Trajectories.load(path)
+        return Trajectories.load(path, request)
     except FileNotFoundError:
         return None
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
@@ -164,5 +184,18 @@ def _kept(path: Path) -> Trajectories | None:
 
 def _collect_into(request: Request, cache: Path) -> Path:
     path = cache / request.key()
-    request.collect().save(path)
+    request.collect().save(path, request)
     return path
+
+
+def _end_with_parent() -> None:
+    """Makes a worker end when the process that started it does, however that ends; Ctrl-C is left to that process."""
+    parent = multiprocessing.parent_process()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

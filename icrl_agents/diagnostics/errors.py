@@ -1,4 +1,4 @@
-"""What can be measured about an evaluator: value errors and TD losses.
+"""Value errors and TD losses of an evaluator.
 
 Arrays may be tensors, NumPy arrays or lists. A state of weight 0 is never read, so its target may be NaN.
 """

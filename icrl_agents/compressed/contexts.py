@@ -1,0 +1,96 @@
+"""Batches of contexts over few distinct states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icrl_agents.arrays import take_rows
+from icrl_agents.context import Context
+
+
+@dataclass(frozen=True, eq=False)
+class CompressedContexts:
+    """B trajectories of n transitions, each over M points; several time steps may be at the same point.
+
+    Equal states have equal rows and columns in every attention over features, so transitions that start at the
+    same point act as one, whose message is their mean and whose weight is their number.
+
+    Args:
+        points: Features of the distinct states, ``(B, M, d)``.
+        rewards: R of a step from each point, ``(B, M)``.
+        path: Points S_0 … S_n of each trajectory, integers in 0 … M − 1, ``(B, n + 1)``.
+        discounts: γ_k of each transition, ``(B, n)``.
+    """
+
+    points: Tensor
+    rewards: Tensor
+    path: Tensor
+    discounts: Tensor
+
+    def __len__(self) -> int:
+        """Number of transitions n."""
+        return self.path.shape[-1] - 1
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """Number of transitions that start at each point, ``(B, M)``."""
+        ones = torch.ones_like(self.discounts)
+        return torch.zeros_like(self.rewards).scatter_add_(-1, self.path[:, :-1], ones)
+
+    @cached_property
+    def routing(self) -> Tensor:
+        """Γ(s, s′): mean over the transitions from s of γ_k 1{x′_k = s′}, ``(B, M, M)``; 0 for unvisited s."""
+        B, M = self.rewards.shape
+        cells = self.path[:, :-1] * M + self.path[:, 1:]
+        sums = self.rewards.new_zeros(B, M * M).scatter_add_(-1, cells, self.discounts)
+        return sums.view(B, M, M) / self.counts.clamp(min=1.0)[..., None]
+
+    @cached_property
+    def context(self) -> Context:
+        """The same contexts in full, one row per transition."""
+        n = len(self)
+        states = take_rows(self.points, self.path)
+        linked = torch.arange(n, device=states.device) < n - 1
+        return Context(
+            states[:, :-1],
+            self.rewards.gather(-1, self.path[:, :-1]),
+            self.discounts,
+            states[:, 1:],
+            contiguous=linked.expand_as(self.discounts),
+        )
+
+    def rows(self, chosen: slice) -> CompressedContexts:
+        """Some of the contexts."""
+        return CompressedContexts(self.points[chosen], self.rewards[chosen], self.path[chosen], self.discounts[chosen])
+
+    def by_point(self, weights: Tensor) -> Tensor:
+        """Sums attention weights ``(B, m, n)`` over the transitions that start at the same point, ``(B, m, M)``."""
+        index = self.path[:, None, :-1].expand_as(weights)
+        return weights.new_zeros((*weights.shape[:-1], self.rewards.shape[-1])).scatter_add_(-1, index, weights)
+
+
+def sample_paths(
+    cumulative_transitions: np.ndarray, cumulative_start: np.ndarray, length: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Returns B independent trajectories S_0 … S_length of B finite chains, integers ``(B, length + 1)``.
+
+    Args:
+        cumulative_transitions: Σ_{u ≤ s′} P(s, u), ``(B, S, S)``; or one chain's ``(1, S, S)`` for all.
+        cumulative_start: Cumulative distribution of S_0, ``(B, S)``.
+        length: Number of steps ≥ 0.
+        rng: Source of the draws.
+    """
+    B, S = cumulative_start.shape
+    table = cumulative_transitions.reshape(-1, S)
+    offsets = S * np.arange(B) if len(cumulative_transitions) > 1 else np.zeros(B, dtype=np.int64)
+    uniform = rng.random((length + 1, B, 1))
+    path = np.empty((length + 1, B), dtype=np.int64)
+    path[0] = (cumulative_start > uniform[0]).argmax(-1)
+    for t in range(length):
+        path[t + 1] = (table.take(offsets + path[t], axis=0) > uniform[t + 1]).argmax(-1)
+    return np.ascontiguousarray(path.T)

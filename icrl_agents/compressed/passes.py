@@ -1,0 +1,109 @@
+"""Forward passes over compressed contexts, equal to those of the transformer."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from icrl_agents.arrays import take_rows
+from icrl_agents.attention import SoftmaxAttention
+from icrl_agents.compressed.contexts import CompressedContexts
+from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
+from icrl_agents.transformer import InContextTransformer
+
+
+def state_values(transformer: InContextTransformer, contexts: CompressedContexts) -> Tensor:
+    """Values at every point, ``(B, M)``: what ``transformer(contexts.context, contexts.points)`` returns.
+
+    Softmax layers with a score cost O(M²) each and linear ones O(D³), whatever the number of transitions; every
+    other transformer runs over all columns. Differentiable in the weights, also twice.
+
+    Args:
+        transformer: Any transformer.
+        contexts: The contexts.
+    """
+    blocks = list(transformer.blocks)
+    if all(type(block) is type(blocks[0]) and _is_compressible(block) for block in blocks):
+        if isinstance(blocks[0], LinearAttentionLayer):
+            return _linear_values(cast(list[LinearAttentionLayer], blocks), transformer.loops, contexts)
+        return _softmax_values(cast(list[TemporalShiftLayer], blocks), transformer.loops, contexts)
+    return transformer(contexts.context, contexts.points)
+
+
+def attention(layer: TemporalShiftLayer, contexts: CompressedContexts) -> Tensor:
+    """Empirical attention matrix K(s, s′) ∝ c(s′) exp g(s, s′), ``(B, M, M)``, over the points of each context.
+
+    c counts the transitions that start at s′. Rows sum to 1; a row that no key reaches is 0.
+
+    Args:
+        layer: A layer with softmax attention whose kernel has a score.
+        contexts: The contexts.
+    """
+    kernel = layer.attention.kernel
+    if hasattr(kernel, "bind"):
+        kernel = kernel.bind(contexts.context.states, contexts.context.mask)  # type: ignore[operator]
+    scores = kernel.score(contexts.points, contexts.points) + contexts.counts.log()[:, None, :]  # type: ignore[attr]
+    unreached = torch.isneginf(scores).all(-1, keepdim=True)
+    if not bool(unreached.any()):
+        return torch.softmax(scores, -1)
+    return torch.softmax(scores.masked_fill(unreached, 0.0), -1).masked_fill(unreached, 0.0)
+
+
+def _is_compressible(block: torch.nn.Module) -> bool:
+    if type(block) is LinearAttentionLayer:
+        return block.prompt == "discounted" and block.scaling == "none" and block.trace_decay == 0.0
+    if type(block) in (TemporalShiftLayer, DualHeadLayer):
+        attention = cast(TemporalShiftLayer, block).attention
+        return type(attention) is SoftmaxAttention and hasattr(attention.kernel, "score")
+    return False
+
+
+def _softmax_values(blocks: list[TemporalShiftLayer], loops: int, contexts: CompressedContexts) -> Tensor:
+    """Iterates y ← C y + b over y = v, or y = [v; ũ] for two heads, where u_k = γ_k ũ(x′_k).
+
+    The maps of looped blocks are composed to one, whose powers with exponents 1, 2, 4, … are then applied: they
+    commute, so L loops take O(log L) products.
+    """
+    (C, b), *others = [_affine_map(block, contexts) for block in blocks]
+    for C_next, b_next in others:
+        C, b = C_next @ C, torch.baddbmm(b_next, C_next, b)
+    y = torch.zeros_like(b)
+    while loops:
+        if loops % 2:
+            y = torch.baddbmm(b, C, y)
+        loops //= 2
+        if loops:
+            C, b = C @ C, torch.baddbmm(b, C, b)
+    return y[:, : contexts.rewards.shape[-1], 0]
+
+
+def _affine_map(block: TemporalShiftLayer, contexts: CompressedContexts) -> tuple[Tensor, Tensor]:
+    """C and b of one layer, ``(B, hM, hM)`` and ``(B, hM, 1)`` for h heads."""
+    K = attention(block, contexts)
+    K_routed, K_reward = K @ contexts.routing, K @ contexts.rewards[..., None]
+    w = block.value_weights.to(K)
+    if isinstance(block, DualHeadLayer):
+        t = block.target_weights.to(K)
+        heads = [[w[2] * K, w[1] * K_routed], [t[2] * K, t[1] * K_routed]]
+        C = torch.cat([torch.cat(row, -1) for row in heads], -2)
+        b = torch.cat([w[0] * K_reward, t[0] * K_reward], -2)
+    else:
+        C, b = w[2] * K + w[1] * K_routed, w[0] * K_reward
+    return C + torch.eye(C.shape[-1], dtype=C.dtype, device=C.device), b
+
+
+def _linear_values(blocks: list[LinearAttentionLayer], loops: int, contexts: CompressedContexts) -> Tensor:
+    """Iterates T ← T + (Σ_h P_h T G Tᵀ Q_h) T with the moments G = (1/n) Σ_k z_k z_kᵀ of the prompt's columns."""
+    d, start = contexts.points.shape[-1], contexts.path[:, :-1]
+    states = take_rows(contexts.points, contexts.path)
+    bootstrap = contexts.discounts[..., None] * states[:, 1:]
+    Z = torch.cat([states[:, :-1], bootstrap, contexts.rewards.gather(-1, start)[..., None]], dim=-1)
+    G = (Z.mT @ Z / max(len(contexts), 1))[:, None]
+    T = torch.eye(2 * d + 1, dtype=Z.dtype, device=Z.device).expand(len(Z), 1, -1, -1)
+    for _ in range(loops):
+        for block in blocks:
+            A = block.P.to(Z) @ (T @ G @ T.mT) @ block.Q.to(Z)
+            T = T + A.sum(1, keepdim=True) @ T
+    return -(contexts.points @ T[:, 0, -1, :d, None])[..., 0]

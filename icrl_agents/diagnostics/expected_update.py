@@ -1,0 +1,220 @@
+"""The update of weighted softmax TD as matrices: in the population limit, and on a context (arXiv 2605.07333).
+
+        v ← v + α M (r − A v)
+
+In the population limit over S states, M(s, s′) = μ(s′) κ(s, s′) / Σ_u μ(u) κ(s, u) and A = I − γP. In a context, the
+transitions that leave one state have one attention weight, so n transitions over D distinct states are exactly D
+weighted ones: M is the total weight of each, and A and r are means over its visits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from icrl_agents.arrays import as_tensor
+from icrl_agents.attention import SoftmaxAttention, check_step_size
+from icrl_agents.context import Context
+from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION
+from icrl_agents.evaluators.sweeps import check_num_sweeps
+from icrl_agents.kernels import Kernel
+
+
+class FiniteChain(Protocol):
+    """What is asked of a process with S states, for instance an ``icrl_envs.FiniteProcess``."""
+
+    @property
+    def transition_matrix(self) -> Any:  # noqa: ANN401 - anything array-like, here and below
+        """P, ``(S, S)``."""
+        ...
+
+    @property
+    def rewards(self) -> Any:  # noqa: ANN401
+        """The expected reward r, ``(S,)``."""
+        ...
+
+    @property
+    def features(self) -> Any:  # noqa: ANN401
+        """Φ, ``(S, d)``."""
+        ...
+
+    @property
+    def gamma(self) -> float:
+        """γ in [0, 1]."""
+        ...
+
+    def stationary_distribution(self) -> Any:  # noqa: ANN401
+        """μ, ``(S,)``."""
+        ...
+
+
+class ExpectedUpdate(NamedTuple):
+    """The update v ← v + αM(r − Av) on D′ points, of which the first D are states that transitions leave.
+
+    Args:
+        states: The points, ``(D′, d)``; beyond the first D, final observations that were never left.
+        attention: M, ``(*batch, D′, D)``.
+        dynamics: A, ``(*batch, D, D′)``.
+        rewards: r, ``(*batch, D)``.
+    """
+
+    states: Tensor
+    attention: Tensor
+    dynamics: Tensor
+    rewards: Tensor
+
+    def error_operator(self, step_size: float = 1.0) -> Tensor:
+        """I − αMA, ``(*batch, D′, D′)``: the error of v after a sweep is this times the one before."""
+        M, A = self.attention, self.dynamics
+        return torch.eye(M.shape[-2]).to(M) - _checked(step_size) * M @ A
+
+    def td_error_operator(self, step_size: float = 1.0) -> Tensor:
+        """I − αAM, ``(*batch, D, D)``: the mean TD error of each state after a sweep is this times the one before.
+
+        It has the eigenvalues of ``error_operator`` but one of 1 for each point beyond the first D, where v never
+        leaves what the sweeps can reach.
+        """
+        M, A = self.attention, self.dynamics
+        return torch.eye(M.shape[-1]).to(M) - _checked(step_size) * A @ M
+
+    def sweep(self, num_sweeps: int, step_size: float = 1.0, start: Tensor | None = None) -> Tensor:
+        """Values v after 0 … L sweeps from ``start (*batch, D′)``, default 0, ``(*batch, D′, L + 1)``."""
+        alpha = _checked(step_size)
+        v = self.attention.new_zeros(self.attention.shape[:-1]) if start is None else start.to(self.attention)
+        history = [v]
+        for _ in range(check_num_sweeps(num_sweeps)):
+            errors = self.rewards - _apply(self.dynamics, v)
+            v = v + alpha * _apply(self.attention, errors)
+            history.append(v)
+        return torch.stack(history, dim=-1)
+
+    def errors(self, num_sweeps: int, step_size: float = 1.0) -> Tensor:
+        """Errors v_t − v_∞ after 0 … L sweeps from v = 0, ``(*batch, D′, L + 1)``.
+
+        They are exact relative to themselves, however small: rounding leaves no floor, since they are computed as the
+        values of the same update without rewards, started from −v_∞.
+
+        Raises:
+            ValueError: As ``limit``.
+        """
+        return self._replace(rewards=torch.zeros_like(self.rewards)).sweep(num_sweeps, step_size, -self.limit())
+
+    def limit(self) -> Tensor:
+        """Values v at which every state's mean TD error is 0, ``(*batch, D′)``: v = M w with A M w = r.
+
+        Raises:
+            ValueError: If A M is singular, so that the sweeps cannot bring every TD error to 0.
+        """
+        system = self.dynamics @ self.attention
+        if bool((torch.linalg.cond(system, p=1) > 1.0 / SMALLEST_RECIPROCAL_CONDITION).any()):
+            raise ValueError("kernel: expected one whose attention tells the states apart, got a singular A M.")
+        return _apply(self.attention, torch.linalg.solve(system, self.rewards))
+
+
+def expected_update(source: FiniteChain | Context, kernel: Kernel) -> ExpectedUpdate:
+    """The update of weighted softmax TD on a finite process (its population limit) or on a context.
+
+    Args:
+        source: A process with S states, or a context without batch dimensions.
+        kernel: κ = exp g of the score g; see ``icrl_agents.kernels``.
+
+    Raises:
+        TypeError: If ``source`` is neither.
+        ValueError: If it is a batch of contexts, or a process's arrays disagree.
+    """
+    if isinstance(source, Context):
+        if source.mask.ndim != 1:
+            raise ValueError(f"source: expected a context without batch dimensions, got {source!r}.")
+        return _of_context(source.points, source.rewards, source.discounts, source.successors, source.mask, kernel)
+    features, mu = _measured(source)
+    P = as_tensor("transition_matrix", source.transition_matrix).to(features)
+    rewards = as_tensor("rewards", source.rewards).to(features)
+    A = torch.eye(len(mu)).to(features) - source.gamma * P
+    return ExpectedUpdate(features, _population(features, mu, kernel), A, rewards)
+
+
+def expected_updates(source: FiniteChain | Context, kernel: Kernel) -> list[ExpectedUpdate]:
+    """``expected_update`` of each context of a batch, in order; of anything else, a list of one."""
+    if not isinstance(source, Context) or source.mask.ndim == 1:
+        return [expected_update(source, kernel)]
+    batch = source.mask.ndim - 1
+    parts = (source.points, source.rewards, source.discounts, source.successors, source.mask)
+    flat = [part.reshape(-1, *part.shape[batch:]) for part in parts]
+    return [
+        _of_context(points, rewards, discounts, successors, mask, kernel)
+        for points, rewards, discounts, successors, mask in zip(*flat, strict=True)
+    ]
+
+
+def attention_matrix(source: FiniteChain | Context, kernel: Kernel) -> Tensor:
+    """Attention of states to states: M(s, s′) = μ(s′) κ(s, s′) / Σ_u μ(u) κ(s, u) in the population limit.
+
+    Args:
+        source: A process with S states; or a context, of which each transition is its own key.
+        kernel: κ = exp g of the score g; see ``icrl_agents.kernels``.
+
+    Returns:
+        ``(S, S)``; of a context ``(*batch, n, n)``, from the states of its transitions, zero in the padding. Rows sum
+        to 1, or to 0 where κ reaches no state that is visited.
+
+    Raises:
+        TypeError: If ``source`` is neither.
+    """
+    if not isinstance(source, Context):
+        return _population(*_measured(source), kernel)
+    attention = SoftmaxAttention(kernel).bind(source.states, source.mask)
+    return attention(source.states).masked_fill(~source.mask[..., None], 0.0)
+
+
+def _population(features: Tensor, mu: Tensor, kernel: Kernel) -> Tensor:
+    weights = SoftmaxAttention(kernel).bind(features, mu > 0)(features) * mu
+    total = weights.sum(-1, keepdim=True)
+    return weights / total.masked_fill(total == 0, 1.0)
+
+
+def _of_context(
+    points: Tensor, rewards: Tensor, discounts: Tensor, successors: Tensor, mask: Tensor, kernel: Kernel
+) -> ExpectedUpdate:
+    """Groups equal points; the ones that are left come first."""
+    n, finals = len(mask), int((successors >= len(mask)).sum())
+    real = torch.cat([mask, torch.arange(len(points) - n, device=mask.device) < finals])
+    distinct, group = torch.unique(points[real], dim=0, return_inverse=True)
+    left = torch.zeros(len(distinct), dtype=torch.bool, device=mask.device)
+    left[group[: int(mask.sum())]] = True
+    order = torch.argsort((~left).to(torch.int8), stable=True)
+    place = torch.zeros(len(points), dtype=torch.long, device=mask.device)
+    place[real] = torch.argsort(order)[group]
+
+    distinct, D = distinct[order], int(left.sum())
+    own = torch.nn.functional.one_hot(place[:n][mask], len(distinct)).to(points)
+    following = torch.nn.functional.one_hot(place[successors[mask]], len(distinct)).to(points)
+    mean = (own / own.sum(0).clamp(min=1)).mT[:D]
+    A = mean @ (own - discounts[mask, None] * following)
+    weights = SoftmaxAttention(kernel).bind(points[:n], mask)(distinct)
+    return ExpectedUpdate(distinct, weights[:, mask] @ own[:, :D], A, mean @ rewards[mask])
+
+
+def _measured(source: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - checked here
+    """Φ and μ of a process, in float64."""
+    if not hasattr(source, "features") or not callable(getattr(source, "stationary_distribution", None)):
+        raise TypeError(
+            "source: expected a Context or a finite process with features and stationary_distribution(), such as "
+            f"env.unwrapped.process of a chain, got {type(source).__name__}."
+        )
+    features = as_tensor("features", source.features).to(torch.float64)
+    mu = as_tensor("stationary_distribution", source.stationary_distribution()).to(features)
+    if features.ndim != 2 or mu.shape != features.shape[:1]:
+        raise ValueError(
+            f"source: expected features (S, d) and μ (S,), got {tuple(features.shape)} and {tuple(mu.shape)}."
+        )
+    return features, mu
+
+
+def _checked(step_size: float) -> float:
+    return float(check_step_size(step_size, auto=False))
+
+
+def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
+    return (matrix @ vector[..., None])[..., 0]

@@ -1,0 +1,160 @@
+"""The norm of the expected update (NEU): how far a transformer's weights are from a fixed point of in-context TD."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from icrl_agents.compressed import CompressedContexts, sample_paths, state_values
+from icrl_agents.diagnostics.expected_update import FiniteChain
+from icrl_agents.transformer import InContextTransformer
+
+Estimator = Literal["naive", "two_batch", "conditional"]
+_ESTIMATORS = ("naive", "two_batch", "conditional")
+
+
+def neu(
+    transformer: InContextTransformer,
+    process: FiniteChain,
+    *,
+    context_length: int,
+    num_contexts: int,
+    rng: np.random.Generator,
+    estimator: Estimator = "conditional",
+) -> Tensor:
+    """Norm of the expected update ‖h‖², h(θ) = E[δ ∇v̂_θ(Z)], δ = R + γ v̂_θ(Z′) − v̂_θ(Z) (arXiv 2605.07333).
+
+    The expectation is over contexts of n transitions of a stationary trajectory and the query S_n, S_{n+1} that
+    follows. θ are all weights of the transformer. Three estimators, of falling error:
+
+    - ``"naive"``: ‖h‖² of one batch, biased upwards by the variance of its mean;
+    - ``"two_batch"``: h₁·h₂ of two independent halves, unbiased, and negative at times;
+    - ``"conditional"``: the same, with each update replaced by its mean over the queries given the context,
+      Σ_s μ(s) δ(s) ∇v̂(s) with δ = r + γPv̂ − v̂. It takes the query as independent of the context.
+
+    Args:
+        transformer: The transformer; its weights need not require gradients.
+        process: A finite process.
+        context_length: n ≥ 1.
+        num_contexts: Contexts in all, ≥ 2.
+        rng: Source of the contexts.
+        estimator: One of the three.
+
+    Returns:
+        The estimate, a scalar.
+
+    Raises:
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> from icrl_agents.constructions import weighted_softmax_td
+        >>> from icrl_agents.kernels import DotProduct
+        >>> from icrl_envs import boyan_chain
+        >>> chain = boyan_chain(num_states=3, gamma=0.5)
+        >>> transformer = weighted_softmax_td(DotProduct(8 * torch.eye(3)), num_layers=40)
+        >>> rng = np.random.default_rng(0)
+        >>> bool(neu(transformer, chain, context_length=2000, num_contexts=20, rng=rng) < 1e-3)
+        True
+    """
+    if estimator not in _ESTIMATORS:
+        raise ValueError(f"estimator: expected one of {list(_ESTIMATORS)}, got {estimator!r}.")
+    halves = 1 if estimator == "naive" else 2
+    updates = mean_updates(
+        transformer,
+        process,
+        context_length=context_length,
+        num_contexts=num_contexts,
+        rng=rng,
+        batches=halves,
+        conditional=estimator == "conditional",
+    )
+    return updates[0] @ updates[-1]
+
+
+def mean_updates(
+    transformer: InContextTransformer,
+    process: FiniteChain,
+    *,
+    context_length: int,
+    num_contexts: int,
+    rng: np.random.Generator,
+    batches: int = 2,
+    conditional: bool = True,
+) -> Tensor:
+    """Estimates of the expected update h = E[δ ∇v̂_θ] from independent batches, one after the other.
+
+    Args:
+        transformer: The transformer, with k weights.
+        process: A finite process.
+        context_length: n ≥ 1.
+        num_contexts: Contexts in all, at least one per batch; a remainder is left out.
+        rng: Source of the contexts.
+        batches: Number of batches.
+        conditional: Whether queries are summed over; see ``neu``.
+
+    Returns:
+        ``(batches, k)``.
+
+    Raises:
+        ValueError: If an argument is out of range.
+    """
+    for name, count, smallest in (("context_length", context_length, 1), ("num_contexts", num_contexts, batches)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < smallest:
+            raise ValueError(f"{name}: expected an integer ≥ {smallest}, got {count!r}.")
+    size = num_contexts // batches
+    required = [parameter.requires_grad for parameter in transformer.parameters()]
+    transformer.requires_grad_(True)
+    try:
+        estimates = [_update(transformer, process, context_length, size, rng, conditional) for _ in range(batches)]
+    finally:
+        for parameter, was in zip(transformer.parameters(), required, strict=True):
+            parameter.requires_grad_(was)
+    return torch.stack(estimates)
+
+
+def _update(
+    transformer: InContextTransformer,
+    process: FiniteChain,
+    length: int,
+    count: int,
+    rng: np.random.Generator,
+    conditional: bool,
+) -> Tensor:
+    contexts, query, following = _sample(process, length, count, rng)
+    with torch.enable_grad():
+        values = state_values(transformer, contexts)
+        if conditional:
+            P, mu = (
+                torch.as_tensor(np.array(a)) for a in (process.transition_matrix, process.stationary_distribution())
+            )
+            errors = mu * (contexts.rewards + process.gamma * values.detach() @ P.mT - values.detach())
+            return _mean_gradient(transformer, values, errors)
+        now, then = (values.gather(-1, points[:, None])[:, 0] for points in (query, following))
+        reward = contexts.rewards.gather(-1, query[:, None])[:, 0]
+        return _mean_gradient(transformer, now, reward + process.gamma * then.detach() - now.detach())
+
+
+def _mean_gradient(transformer: InContextTransformer, values: Tensor, errors: Tensor) -> Tensor:
+    """Mean over the contexts of Σ δ ∇v̂, all weights in a row."""
+    parts = torch.autograd.grad(values, list(transformer.parameters()), grad_outputs=errors / len(values))
+    return torch.cat([part.flatten() for part in parts])
+
+
+def _sample(
+    process: FiniteChain, length: int, count: int, rng: np.random.Generator
+) -> tuple[CompressedContexts, Tensor, Tensor]:
+    """Stationary contexts, S_n and S_{n+1}."""
+    cumulative, start = np.cumsum(process.transition_matrix, axis=-1), np.cumsum(process.stationary_distribution())
+    cumulative[:, -1] = start[-1] = 1.0
+    path = torch.from_numpy(sample_paths(cumulative[None], np.tile(start, (count, 1)), length + 1, rng))
+    points, rewards = (torch.as_tensor(np.array(array)) for array in (process.features, process.rewards))
+    contexts = CompressedContexts(
+        points.expand(count, *points.shape),
+        rewards.expand(count, -1),
+        path[:, :-1],
+        torch.full((count, length), process.gamma, dtype=points.dtype),
+    )
+    return contexts, path[:, -2], path[:, -1]

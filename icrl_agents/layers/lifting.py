@@ -1,0 +1,57 @@
+"""Features under which the RBF is a bilinear score, so that a standard attention head computes it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from icrl_agents.context import Context
+from icrl_agents.kernels import RBF
+
+LIFTED = 2
+"""How many rows lifting adds."""
+
+
+def lifted_features(states: Tensor, length_scale: float | Tensor = 1.0, centre: Tensor | float = 0.0) -> Tensor:
+    """Lifted features x̃ = [y; ‖y‖²/2; 1] of the centred and scaled states y = (x − x̄)/ℓ (arXiv 2605.07333).
+
+    With the matrix of ``lifted_score`` the score x̃ᵀB x̃′ is that of the RBF, up to a term of the query that cancels in
+    softmax. The RBF does not depend on x̄; but far from it, the squares lose the digits that the distances need.
+
+    Args:
+        states: x, ``(*batch, m, d)``.
+        length_scale: ℓ > 0, ``()``, ``(d,)`` or broadcast against the states.
+        centre: x̄, broadcast against the states; for instance the mean of the context's states.
+
+    Returns:
+        ``(*batch, m, d + 2)``.
+
+    Example:
+        >>> lifted_features(torch.tensor([[3.0]]), length_scale=0.5, centre=torch.tensor([2.0]))
+        tensor([[2., 2., 1.]])
+    """
+    y = (states - centre) / length_scale
+    return torch.cat([y, y.square().sum(-1, keepdim=True) / 2, torch.ones_like(y[..., :1])], dim=-1)
+
+
+def lifted_score(dim: int, *, symmetric: bool = False) -> Tensor:
+    """B with x̃ᵀB x̃′ = yᵀy′ − ‖y′‖²/2, the RBF's score up to the query's own norm, ``(d + 2, d + 2)``.
+
+    Args:
+        dim: d ≥ 1.
+        symmetric: Whether to subtract ‖y‖²/2 as well: then it is the RBF's score exactly, as attention without a
+            normaliser needs it.
+    """
+    B = torch.diag(torch.tensor([1.0] * dim + [0.0] * LIFTED, dtype=torch.float64))
+    B[-1, -2] = -1.0
+    if symmetric:
+        B[-2, -1] = -1.0
+    return B
+
+
+def context_lift(context: Context, kernel: RBF) -> tuple[Tensor, Tensor]:
+    """The length scale ℓ of ``kernel`` in a context and the mean x̄ of the context's states, both to be broadcast."""
+    scale = kernel.bind(context.states, context.mask).length_scale
+    count = context.mask.sum(-1).clamp(min=1)[..., None, None]
+    centre = context.states.masked_fill(~context.mask[..., None], 0.0).sum(-2, keepdim=True) / count
+    return (torch.ones(()) if scale is None else scale).to(centre), centre

@@ -1,0 +1,135 @@
+"""The configuration of pretraining; importing it does not import torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from icrl_envs import arguments
+
+CHAINS = ("boyan", "loop", "cartpole")
+FORMS = ("temporal_shift", "dual_head", "linear")
+LOSSES = ("td", "mc", "neu", "value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig:
+    """Which transformer is trained on which tasks, and how.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range or contradicts another; the message names it.
+    """
+
+    chain: Literal["boyan", "loop", "cartpole"] = "boyan"
+    """Task distribution: random Boyan's chains, random ergodic chains, or CartPole with random physics."""
+    num_states: int = 10
+    """States S of each chain."""
+    features: Literal["one_hot", "random"] = "one_hot"
+    """Features of the states, fresh for each task: distinct unit vectors in random order, or U(−1, 1)."""
+    num_features: int | None = None
+    """Dimension d of the features: default S (one-hot, where d ≥ S) or 4 (random)."""
+    representable: bool = False
+    """Whether rewards are drawn such that the value is linear in the features."""
+    gamma: float = 0.9
+    """Discount, in [0, 1)."""
+    context_length: int = 60
+    """Transitions n in each context."""
+    num_layers: int = 10
+    """Depth L."""
+    min_layers: int | None = None
+    """With one looped layer: each step draws its depth from here to L, so that no single depth is fitted."""
+    form: Literal["temporal_shift", "dual_head", "linear"] = "temporal_shift"
+    """Layers: softmax with one head and the Temporal Shift Module, softmax with two heads, or linear attention."""
+    parametrisation: Literal["minimal", "full"] = "minimal"
+    """Free weights of a softmax layer: the score matrix and the value weights, or all of V and A. P and Q always."""
+    tied: bool = True
+    """Whether one layer is looped; otherwise each has its own weights."""
+    loss: Literal["td", "mc", "neu", "value"] = "td"
+    """Semi-gradient TD, Monte-Carlo, norm of the expected update, or error against the exact value."""
+    expectations: bool = False
+    """Whether td and neu sum over the stationary distribution and the next state, where the chain is known."""
+    horizon: int = 40
+    """Rewards in each Monte-Carlo return."""
+    tasks: int = 64
+    """Tasks in a step."""
+    contexts: int = 1
+    """Contexts of each task in a step."""
+    updates: int = 1
+    """Steps, each with fresh contexts, before the tasks are drawn anew."""
+    steps: int = 3000
+    """Steps of Adam."""
+    learning_rate: float = 0.01
+    """Learning rate of Adam at the first step."""
+    decay: bool = True
+    """Whether the learning rate falls linearly, to 0 after the last step; otherwise it stays."""
+    weight_decay: float = 0.0
+    """Weight decay of Adam, added to the gradient."""
+    max_norm: float = 1.0
+    """Norm at which gradients are clipped."""
+    initial_scale: float = 0.02
+    """Standard deviation of the initial weights, divided by √D for matrices (D, D)."""
+    evaluate_every: int = 100
+    """Steps between two rows of measurements."""
+    evaluation_tasks: int = 64
+    """Held-out tasks of the measurements."""
+    precision: Literal["float32", "float64"] = "float64"
+    """Floating type of the contexts, hence of the computation; weights are kept in float64."""
+    seed: int = 0
+    """Seed of the initial weights and of all tasks and contexts."""
+
+    def __post_init__(self) -> None:
+        """Checks the arguments."""
+        choices = {"chain": CHAINS, "features": ("one_hot", "random"), "form": FORMS, "loss": LOSSES}
+        choices["precision"] = ("float32", "float64")
+        for name, options in {**choices, "parametrisation": ("minimal", "full")}.items():
+            arguments.choice(name, getattr(self, name), options)
+        for name in ("context_length", "num_layers", "horizon", "tasks", "contexts", "updates", "evaluation_tasks"):
+            arguments.integer(name, getattr(self, name), 1)
+        arguments.integer("num_states", self.num_states, 2)
+        arguments.integer("steps", self.steps, 0)
+        arguments.integer("evaluate_every", self.evaluate_every, 1)
+        arguments.integer("seed", self.seed, 0)
+        arguments.discount(self.gamma)
+        for name in ("initial_scale", "weight_decay"):
+            arguments.real(name, getattr(self, name), 0.0)
+        for name in ("learning_rate", "max_norm"):
+            arguments.real(name, getattr(self, name), 0.0, low_open=True)
+        self._check_features()
+        self._check_combinations()
+
+    @property
+    def dim(self) -> int:
+        """Dimension d of the features."""
+        if self.chain == "cartpole":
+            return 4
+        if self.num_features is not None:
+            return self.num_features
+        return self.num_states if self.features == "one_hot" else 4
+
+    def _check_features(self) -> None:
+        if self.num_features is None:
+            return
+        if self.chain == "cartpole":
+            raise ValueError(
+                f"num_features: expected none for cartpole, whose states are seen, got {self.num_features}."
+            )
+        smallest = self.num_states if self.features == "one_hot" else 1
+        arguments.integer("num_features", self.num_features, smallest)
+
+    def _check_combinations(self) -> None:
+        if self.form == "linear" and self.parametrisation == "full":
+            raise ValueError("parametrisation: 'full' is for softmax layers; all of P and Q is free already.")
+        if self.chain == "cartpole" and (self.loss == "value" or self.expectations or self.representable):
+            raise ValueError(
+                "chain: 'cartpole' has no known value or transition matrix; expected loss 'td', 'mc' or 'neu' with "
+                "expectations and representable False, or another chain."
+            )
+        if self.expectations and self.loss not in ("td", "neu"):
+            raise ValueError(f"expectations: expected loss 'td' or 'neu', got {self.loss!r}; 'value' always sums.")
+        if self.min_layers is not None:
+            arguments.integer("min_layers", self.min_layers, 1, self.num_layers)
+            if not self.tied:
+                raise ValueError("min_layers: expected one looped layer, got tied=False, whose depth is fixed.")
+        if self.loss == "neu" and self.tasks * self.contexts < 2:
+            raise ValueError("tasks: expected at least two contexts for loss 'neu', which multiplies two halves.")

@@ -1,0 +1,135 @@
+"""The training loop, which can be stopped at any step and resumed with the same result."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from icrl_agents.files import check_writable
+from icrl_agents.pretraining.batches import batches
+from icrl_agents.pretraining.config import PretrainConfig
+from icrl_agents.pretraining.losses import loss_of
+from icrl_agents.pretraining.measurements import Measurements, TrainingRow
+from icrl_agents.pretraining.model import loops_of, random_transformer
+from icrl_agents.pretraining.progress import TrainingState, load_state, save_state
+from icrl_agents.transformer import InContextTransformer
+from icrl_agents.value_function import DivergenceError
+
+
+@dataclass(frozen=True, eq=False)
+class PretrainResult:
+    """What pretraining gives.
+
+    Args:
+        config: Its configuration.
+        transformer: The trained transformer; its weights are frozen.
+        losses: Loss of each step, ``(steps,)``.
+        rows: Measurements on held-out tasks along training.
+        snapshots: Weights at each row, by name.
+    """
+
+    config: PretrainConfig
+    transformer: InContextTransformer
+    losses: torch.Tensor
+    rows: list[TrainingRow]
+    snapshots: list[dict[str, torch.Tensor]]
+
+
+def pretrain(
+    config: PretrainConfig,
+    *,
+    folder: str | Path | None = None,
+    until: int | None = None,
+    save_every: int = 1000,
+    progress: bool = False,
+) -> PretrainResult:
+    """Trains a transformer from small random weights on contexts of fresh random tasks.
+
+    Nothing but ``config`` decides the result: it does not depend on global random states, nor on how often training
+    was interrupted.
+
+    Args:
+        config: What is trained on what.
+        folder: Where the state of training is kept; a state that is found there is resumed. None keeps nothing.
+        until: Step at which to stop for now, to go on from ``folder`` another time; None is the last one.
+        save_every: Steps after which the state is written.
+        progress: Whether a progress bar is shown, with loss, diagonality and error; it is written to stderr.
+
+    Raises:
+        ValueError: If the folder holds the state of another configuration, or a damaged one.
+        OSError: If the folder cannot be written; nothing is trained then.
+        DivergenceError: If the loss or a gradient is not finite, naming the step.
+
+    Example:
+        >>> config = PretrainConfig(num_states=4, context_length=20, num_layers=3, steps=2, tasks=8)
+        >>> pretrain(config).losses.shape
+        torch.Size([2])
+    """
+    transformer = random_transformer(config)
+    optimiser = torch.optim.Adam(transformer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    state = TrainingState(config, transformer, optimiser)
+    path = None if folder is None else Path(folder)
+    if path is not None:
+        check_writable(path)
+        load_state(state, path)
+    measure, full_depth = Measurements(config), transformer.loops
+    last = config.steps if until is None else min(until, config.steps)
+    steps = range(len(state.losses), last)
+    with _one_thread(), tqdm(total=last, initial=steps.start, disable=not progress, file=sys.stderr) as bar:
+        for step, batch in zip(steps, batches(config, steps.start), strict=False):
+            if step % config.evaluate_every == 0:
+                _record(state, measure, step, bar)
+            transformer.loops = loops_of(config, step)
+            _take_step(state, loss_of(config)(transformer, batch), step)
+            transformer.loops = full_depth
+            bar.update()
+            if path is not None and (step + 1) % save_every == 0:
+                save_state(state, path)
+        if last == config.steps and (not state.rows or state.rows[-1].step < last):
+            _record(state, measure, last, bar)
+    if path is not None:
+        save_state(state, path)
+    transformer.requires_grad_(False)
+    return PretrainResult(config, transformer, torch.tensor(state.losses).double(), state.rows, state.snapshots)
+
+
+def _take_step(state: TrainingState, loss: torch.Tensor, step: int) -> None:
+    state.optimiser.zero_grad()
+    loss.backward()
+    parameters = list(state.transformer.parameters())
+    norm = torch.nn.utils.clip_grad_norm_(parameters, state.config.max_norm)
+    if not bool(torch.isfinite(norm + loss.detach())):
+        raise DivergenceError(
+            f"the loss or its gradient is not finite at step {step}; take a smaller learning_rate or fewer layers."
+        )
+    if state.config.decay:
+        state.optimiser.param_groups[0]["lr"] = state.config.learning_rate * (1.0 - step / state.config.steps)
+    state.optimiser.step()
+    state.losses.append(loss.item())
+
+
+def _record(state: TrainingState, measure: Measurements, step: int, bar: tqdm) -> None:
+    loss = sum(state.losses[-100:]) / max(len(state.losses[-100:]), 1) if state.losses else float("nan")
+    row = measure(state.transformer, step, loss)
+    state.rows.append(row)
+    state.snapshots.append({name: weight.detach().clone() for name, weight in state.transformer.state_dict().items()})
+    shown = {"loss": loss, "diagonality": row.diagonality, "error": row.value_error}
+    bar.set_postfix_str(", ".join(f"{name} {number:.3g}" for name, number in shown.items() if not math.isnan(number)))
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keeps torch on one thread: the products are small, and threads that wait for each other cost more."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

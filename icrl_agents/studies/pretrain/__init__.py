@@ -1,0 +1,1 @@
+"""Pretraining: whether the constructions emerge from random weights, and how far what emerges generalises."""

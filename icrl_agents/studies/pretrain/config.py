@@ -1,0 +1,124 @@
+"""The configuration of the pretraining study; importing it does not import torch."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from icrl_agents.pretraining.config import PretrainConfig
+from icrl_envs import arguments
+
+DEEP: dict[str, Any] = {"num_layers": 60, "min_layers": 30, "evaluation_tasks": 256}
+"""Depths at which γ^L is small, so that no weight makes up for sweeps that are missing; deeper loops then work too."""
+PRESETS: dict[str, PretrainConfig] = {
+    "boyan": PretrainConfig(num_features=20, **DEEP),
+    "boyan-paper": PretrainConfig(num_features=40, context_length=100, steps=10_000, **DEEP),
+    "full": PretrainConfig(
+        num_states=5,
+        context_length=30,
+        num_layers=5,
+        parametrisation="full",
+        precision="float32",
+        steps=2000,
+        evaluation_tasks=256,
+    ),
+    "linear": PretrainConfig(
+        form="linear",
+        features="random",
+        num_features=4,
+        context_length=30,
+        num_layers=3,
+        tasks=1,
+        contexts=64,
+        updates=5,
+        steps=20_000,
+        learning_rate=0.001,
+        weight_decay=1e-6,
+        initial_scale=0.1,
+        evaluate_every=500,
+        evaluation_tasks=256,
+    ),
+}
+SEEDS = {"boyan": 3, "boyan-paper": 10, "full": 3, "linear": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainStudyConfig:
+    """Pretrain in-context transformers from small random weights and watch the construction emerge.
+
+    Trains one transformer per seed on fresh random tasks; measures its weights, its attention and its values on
+    held-out tasks along the way; then tests it on more states, longer contexts and deeper loops. Prints a table and
+    writes config.json, rows.csv, generalisation.csv, three figures and a checkpoint per seed. An interrupted run goes
+    on where it was.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range; the message names it.
+    """
+
+    preset: tyro.conf.Positional[Literal["boyan", "boyan-paper", "full", "linear"]] = "boyan"
+    """boyan: softmax, 10 states, 30 to 60 layers, a minute. boyan-paper: longer contexts and training, 10 seeds.
+    full: all weights free. linear: linear attention, 4 features, 3 layers, 4,000 chains."""
+    seeds: int | None = None
+    """Number of seeds; the preset's own by default (3, 10, 3, 1)."""
+    first_seed: int = 0
+    """The first of the seeds; the others follow it."""
+    chain: Literal["boyan", "loop"] | None = None
+    """Task distribution, if not the preset's. This and what follows is described under icrl_agents.pretraining."""
+    form: Literal["temporal_shift", "dual_head", "linear"] | None = None
+    """Kind of layer, if not the preset's."""
+    parametrisation: Literal["minimal", "full"] | None = None
+    """Free weights, if not the preset's."""
+    tied: bool | None = None
+    """Whether one layer is looped, if not as in the preset."""
+    loss: Literal["td", "mc", "neu", "value"] | None = None
+    """Loss, if not the preset's."""
+    expectations: bool | None = None
+    """Whether td and neu sum over queries, if not as in the preset."""
+    features: Literal["one_hot", "random"] | None = None
+    """Features, if not the preset's."""
+    num_features: int | None = None
+    """Dimension of the features, if not the preset's."""
+    num_states: int | None = None
+    """Number of states, if not the preset's."""
+    context_length: int | None = None
+    """Transitions in a context, if not the preset's."""
+    num_layers: int | None = None
+    """Depth, if not the preset's."""
+    min_layers: int | None = None
+    """Shallowest depth, if not the preset's."""
+    steps: int | None = None
+    """Steps of training, if not the preset's."""
+    learning_rate: float | None = None
+    """Learning rate, if not the preset's."""
+    weight_decay: float | None = None
+    """Weight decay, if not the preset's."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Output folder, by default results/pretrain/PRESET. One that holds another configuration is refused."""
+
+    def __post_init__(self) -> None:
+        """Checks the arguments."""
+        arguments.choice("preset", self.preset, PRESETS)
+        if self.seeds is not None:
+            arguments.integer("seeds", self.seeds, 1)
+        arguments.integer("first_seed", self.first_seed, 0, 2**31)
+        self.trainings()
+
+    @property
+    def folder(self) -> Path:
+        """The output folder."""
+        return Path("results/pretrain") / self.preset if self.out is None else self.out
+
+    def trainings(self) -> list[PretrainConfig]:
+        """The configuration of each seed's training."""
+        names = {field.name for field in dataclasses.fields(PretrainConfig)}
+        changes: dict[str, Any] = {
+            name: value for name, value in dataclasses.asdict(self).items() if name in names and value is not None
+        }
+        config = dataclasses.replace(PRESETS[self.preset], **changes)
+        count = SEEDS[self.preset] if self.seeds is None else self.seeds
+        return [dataclasses.replace(config, seed=self.first_seed + i) for i in range(count)]

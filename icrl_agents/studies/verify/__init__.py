@@ -1,0 +1,1 @@
+"""Verification: every theorem and claim checked on this machine, one row each."""

@@ -1,0 +1,173 @@
+"""The norm of the expected update: against plain loops and finite differences, at the construction and away from it."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents.compressed import state_values
+from icrl_agents.constructions import weighted_softmax_td
+from icrl_agents.diagnostics import mean_updates, neu
+from icrl_agents.kernels import DotProduct
+from icrl_agents.pretraining import PretrainConfig, losses
+from icrl_agents.pretraining.batches import batches
+from icrl_agents.pretraining.model import random_transformer
+from icrl_envs import FiniteProcess, boyan_chain, loop_chain
+
+S = 5
+
+
+def constructed(num_layers, scale=8.0, weights=(1.0, 1.0, -1.0)):
+    transformer = weighted_softmax_td(DotProduct(scale * torch.eye(S)), num_layers)
+    with torch.no_grad():
+        transformer.blocks[0].value_weights.copy_(torch.tensor(weights))
+    return transformer
+
+
+def typical(transformer, context_length, num_contexts=100, **options):
+    """Median NEU over ten chains."""
+    estimates = [
+        neu(
+            transformer,
+            boyan_chain(num_states=S, task_seed=seed),
+            context_length=context_length,
+            num_contexts=num_contexts,
+            rng=np.random.default_rng(seed),
+            **options,
+        ).item()
+        for seed in range(10)
+    ]
+    return float(np.median(estimates))
+
+
+def plain_expected_update(transformer, contexts, P, mu, r, gamma, h=1e-6):
+    """Mean over contexts of Σ_s μ(s) δ(s) ∂v(s)/∂θ_i with central differences, one weight after the other."""
+
+    def values():
+        with torch.no_grad():
+            return state_values(transformer, contexts).tolist()
+
+    base, update = values(), []
+    for parameter in transformer.parameters():
+        flat = parameter.data.view(-1)
+        for i in range(len(flat)):
+            flat[i] += h
+            above = values()
+            flat[i] -= 2 * h
+            below = values()
+            flat[i] += h
+            total = 0.0
+            for v, up, down in zip(base, above, below, strict=True):
+                for s in range(len(v)):
+                    following = math.fsum(P[s][t] * v[t] for t in range(len(v)))
+                    total += mu[s] * (r[s] + gamma * following - v[s]) * (up[s] - down[s]) / (2 * h) / len(base)
+            update.append(total)
+    return update
+
+
+def test_the_conditional_update_is_that_of_a_plain_loop(monkeypatch):
+    process, transformer = loop_chain(num_states=S), constructed(4, scale=1.5, weights=(0.7, 0.4, -0.5))
+    seen = []
+
+    def spy(transformer, contexts):
+        seen.append(contexts)
+        return state_values(transformer, contexts)
+
+    monkeypatch.setattr(sys.modules["icrl_agents.diagnostics.neu"], "state_values", spy)
+    options = {"context_length": 15, "num_contexts": 6}
+    first, second = mean_updates(transformer, process, rng=np.random.default_rng(0), **options)
+    assert len(seen) == 2
+    arrays = process.transition_matrix.tolist(), process.stationary_distribution().tolist(), process.rewards.tolist()
+    for update, contexts in zip((first, second), seen, strict=True):
+        expected = plain_expected_update(transformer, contexts, *arrays, process.gamma)
+        assert update.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-8)
+    measured = neu(transformer, process, rng=np.random.default_rng(0), **options).item()
+    assert measured == pytest.approx(math.fsum(a * b for a, b in zip(first.tolist(), second.tolist(), strict=True)))
+    assert not any(parameter.requires_grad for parameter in transformer.parameters())
+
+
+def test_the_naive_estimator_is_biased_and_the_conditional_one_has_the_smallest_error():
+    process, transformer = loop_chain(num_states=S), constructed(10, scale=2.0)
+
+    def estimates(estimator, num_contexts):
+        options = {"context_length": 30, "num_contexts": num_contexts, "estimator": estimator}
+        return np.array([neu(transformer, process, rng=np.random.default_rng(i), **options).item() for i in range(60)])
+
+    naive, two_batch, conditional = (estimates(name, 200) for name in ("naive", "two_batch", "conditional"))
+    assert abs(two_batch.mean() - conditional.mean()) < 4 * two_batch.std() / math.sqrt(60)
+    assert conditional.std() < two_batch.std() / 3
+    assert naive.min() >= 0 > two_batch.min()
+    assert estimates("naive", 10).mean() > 3 * naive.mean()  # the variance of h, which falls with the batch
+
+
+def test_neu_vanishes_at_the_construction_as_contexts_grow():
+    """Medians over chains; in order of magnitude 0.6, 1.5e-2 and 1e-3 at n = 20, 100 and 500, γ = 0.9 and L = 80."""
+    by_length = [typical(constructed(80), n) for n in (20, 100, 500)]
+    assert by_length[0] > 5 * by_length[1] > 25 * by_length[2]
+    assert by_length[2] < 1e-2
+    shallow = [typical(constructed(20), n) for n in (500, 2000)]
+    assert min(shallow) > 10 * by_length[2]  # depth is what is missing there
+    assert typical(constructed(160), 2000) < by_length[2] / 3
+
+
+@pytest.mark.parametrize(
+    "weights", [(1.0, 0.7, -1.0), (1.0, 1.0, -0.8), (0.5, 1.0, -1.0), (-1.0, 1.0, -1.0)], ids=lambda w: str(w)
+)
+def test_perturbed_weights_stay_above_the_construction(weights):
+    assert typical(constructed(80, weights=weights), 500) > 10 * abs(typical(constructed(80), 500))
+
+
+def test_random_weights_stay_above_the_construction():
+    for seed in range(5):
+        config = PretrainConfig(num_states=S, num_layers=10, seed=seed, initial_scale=0.3)
+        assert typical(random_transformer(config), 500) > 3 * abs(typical(constructed(80), 500))
+
+
+def test_neu_is_zero_at_an_exact_solution():
+    """One state: every context shows the whole process, and the iteration ends at v = r/(1 − γ)."""
+    process = FiniteProcess([[1.0]], [2.0], [[1.0]], 0.5, [1.0])
+    transformer = weighted_softmax_td(DotProduct(torch.eye(1)), 60)
+    for estimator in ("naive", "two_batch", "conditional"):
+        rng = np.random.default_rng(0)
+        estimate = neu(transformer, process, context_length=3, num_contexts=4, rng=rng, estimator=estimator)
+        assert estimate.item() == pytest.approx(0.0, abs=1e-24)
+
+
+@pytest.mark.parametrize("expectations", [False, True])
+@pytest.mark.parametrize("form", [{}, {"form": "dual_head"}, {"form": "linear"}, {"parametrisation": "full"}], ids=str)
+def test_the_gradient_of_the_neu_loss_is_that_of_finite_differences(form, expectations):
+    config = PretrainConfig(
+        num_states=3,
+        context_length=8,
+        num_layers=2,
+        tasks=6,
+        loss="neu",
+        expectations=expectations,
+        initial_scale=1.0,
+        **form,
+    )
+    transformer, batch = random_transformer(config), next(iter(batches(config)))
+    loss = losses.loss_of(config)
+    loss(transformer, batch).backward()
+    for parameter in transformer.parameters():
+        flat, slopes = parameter.data.view(-1), parameter.grad.view(-1)
+        for i in range(0, len(flat), max(1, len(flat) // 5)):
+            flat[i] += 1e-5
+            above = loss(transformer, batch).item()
+            flat[i] -= 2e-5
+            below = loss(transformer, batch).item()
+            flat[i] += 1e-5
+            assert slopes[i].item() == pytest.approx((above - below) / 2e-5, rel=1e-5, abs=1e-9)
+
+
+def test_wrong_arguments_are_refused():
+    options = {"context_length": 5, "num_contexts": 4, "rng": np.random.default_rng(0)}
+    for changes, message in (
+        ({"estimator": "three_batch"}, "estimator: expected one of"),
+        ({"context_length": 0}, "context_length: expected an integer ≥ 1"),
+        ({"num_contexts": 1}, "num_contexts: expected an integer ≥ 2"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            neu(constructed(2), boyan_chain(num_states=S), **{**options, **changes})
