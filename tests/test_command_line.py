@@ -58,7 +58,20 @@ def test_help_explains_and_imports_neither_torch_nor_the_simulator(arguments):
 
 def test_a_small_run_as_a_module(tmp_path):
     command = [sys.executable, "-m", "icrl_agents", "transfer", "--domains", "reach-v3", "--noise", "low", "0.3"]
-    command += ["--seeds", "2", "--steps", "20", "--tail", "10", "--gamma", "0.7", "--depth", "5", "--context-episodes", "1"]
+    command += [
+        "--seeds",
+        "2",
+        "--steps",
+        "20",
+        "--tail",
+        "10",
+        "--gamma",
+        "0.7",
+        "--depth",
+        "5",
+        "--context-episodes",
+        "1",
+    ]
     command += ["--held-out-episodes", "1", "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     lines = done.stdout.splitlines()
@@ -70,7 +83,18 @@ def test_a_small_run_as_a_module(tmp_path):
 
 
 def test_a_terminal_without_unicode_loses_signs_but_no_results(tmp_path):
-    command = [sys.executable, "-m", "icrl_agents", "transfer", "--domains", "reach-v3", "--noise", "low", "--seeds", "2"]
+    command = [
+        sys.executable,
+        "-m",
+        "icrl_agents",
+        "transfer",
+        "--domains",
+        "reach-v3",
+        "--noise",
+        "low",
+        "--seeds",
+        "2",
+    ]
     command += ["--steps", "12", "--tail", "10", "--gamma", "0.7", "--depth", "1", "--context-episodes", "1"]
     command += ["--held-out-episodes", "1", "--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}

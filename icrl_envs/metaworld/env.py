@@ -38,8 +38,9 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
     ## Observation Space
     `Box`, float64, by `observation`; positions in m:
     * `"core"` `(10,)`: hand 3, gripper opening 1, object 3, goal 3.
-    * `"full"` `(39,)`: the library's own, which its scripted policies read. Hand 3, gripper opening 1, two objects of position 3 and quaternion 4 each
-      (zeros where there is none), then the same 18 numbers one step before, then the goal 3.
+    * `"full"` `(39,)`: the library's own, which its scripted policies read. Hand 3, gripper opening 1, two objects of
+      position 3 and quaternion 4 each (zeros where there is none), then the same 18 numbers one step before, then the
+      goal 3.
     * `"state"` `(42 + nv,)`: `"full"`, then the mocap target 3, then all joint velocities.
 
     None is exactly Markov. `"core"` and `"full"` leave out the mocap target, which leads the hand by centimetres;

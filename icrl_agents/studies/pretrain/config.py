@@ -12,11 +12,18 @@ import tyro
 from icrl_agents.pretraining.config import PretrainConfig
 from icrl_envs import arguments
 
-DEEP: dict[str, Any] = {"num_layers": 60, "min_layers": 30, "evaluation_tasks": 256}
-"""Depths at which γ^L is small, so that no weight makes up for sweeps that are missing; deeper loops then work too."""
+DEPTH = 60
+"""A depth L at which γ^L is small, so that no weight makes up for missing sweeps; deeper loops then work too."""
 PRESETS: dict[str, PretrainConfig] = {
-    "boyan": PretrainConfig(num_features=20, **DEEP),
-    "boyan-paper": PretrainConfig(num_features=40, context_length=100, steps=10_000, **DEEP),
+    "boyan": PretrainConfig(num_features=20, num_layers=DEPTH, evaluation_tasks=256),
+    "boyan-paper": PretrainConfig(
+        num_features=40,
+        context_length=100,
+        num_layers=80,
+        min_layers=50,
+        steps=10_000,
+        evaluation_tasks=256,
+    ),
     "full": PretrainConfig(
         num_states=5,
         context_length=30,
@@ -61,7 +68,7 @@ class PretrainStudyConfig:
     """
 
     preset: tyro.conf.Positional[Literal["boyan", "boyan-paper", "full", "linear"]] = "boyan"
-    """boyan: softmax, 10 states, 30 to 60 layers, a minute. boyan-paper: longer contexts and training, 10 seeds.
+    """boyan: softmax, 10 states, 60 layers, a minute. boyan-paper: longer contexts and training, 10 seeds.
     full: all weights free. linear: linear attention, 4 features, 3 layers, 4,000 chains."""
     seeds: int | None = None
     """Number of seeds; the preset's own by default (3, 10, 3, 1)."""

@@ -18,8 +18,8 @@ from icrl_agents.pretraining import PretrainResult
 from icrl_agents.pretraining.batches import evaluation_batch
 from icrl_agents.pretraining.model import construction, random_transformer
 from icrl_agents.studies.pretrain.generalisation import GeneralisationRow
-from icrl_agents.studies.pretrain.summary import DIVERGED
 from icrl_agents.studies.pretrain.statistics import bootstrap_band
+from icrl_agents.studies.pretrain.summary import DIVERGED
 from icrl_agents.transformer import InContextTransformer
 
 COLOURS = ("#0b6fb8", "#d97706", "#15803d", "#7c3aed")
@@ -70,7 +70,10 @@ def training_figure(results: Sequence[PretrainResult], path: Path) -> None:
 
 
 def attention_figure(result: PretrainResult, path: Path) -> None:
-    """Attention of states to states on one held-out task, or P and Q, over training beside the construction."""
+    """Attention of states to states on one held-out task, or P and Q, over training beside the construction.
+
+    The task is the one whose context visits most states.
+    """
     chosen = (np.linspace(0, 1, SNAPSHOTS + 1) ** 2 * (len(result.rows) - 1)).round().astype(int)
     transformers = [_restored(result, index) for index in chosen] + [construction(result.config)]
     titles = [f"step {result.rows[index].step}" for index in chosen] + ["construction"]
@@ -120,7 +123,9 @@ def _pictures(transformer: InContextTransformer, result: PretrainResult) -> dict
     block = transformer.blocks[0]
     if isinstance(block, LinearAttentionLayer):
         return {"P": block.P[0].detach().numpy(), "Q": block.Q[0].detach().numpy()}
-    contexts = evaluation_batch(result.config, 1).contexts
+    contexts = evaluation_batch(result.config).contexts
+    task = int((contexts.counts > 0).sum(-1).argmax())
+    contexts = contexts.rows(slice(task, task + 1))
     with torch.no_grad():
         matrices = attention_by_layer(transformer, contexts)
     same = result.config.parametrisation == "minimal" and result.config.tied

@@ -13,6 +13,7 @@ from icrl_agents.pretraining import PretrainConfig, PretrainResult
 from icrl_agents.pretraining.batches import evaluation_batch
 from icrl_agents.pretraining.model import construction
 from icrl_agents.transformer import InContextTransformer
+from icrl_agents.value_function import DivergenceError
 
 TASKS = 200
 FACTORS = {
@@ -31,7 +32,7 @@ class GeneralisationRow:
         changed: ``"num_states"``, ``"context_length"`` or ``"num_layers"``.
         value: What it is here.
         trained: What it was in training.
-        value_error: Σ μ (v̂ − v)² / Σ μ v² over the fresh tasks.
+        value_error: Σ μ (v̂ − v)² / Σ μ v² over the fresh tasks; NaN where v̂ is not finite.
         construction_error: The same for the constructed transformer of that depth.
     """
 
@@ -57,7 +58,11 @@ def _changes(config: PretrainConfig) -> Iterator[tuple[str, int, PretrainConfig]
         for value in sorted({max(2, round(factor * trained)) for factor in factors}):
             too_many = config.features == "one_hot" and changed == "num_states" and value > config.dim
             if not too_many and (config.tied or changed != "num_layers"):
-                yield changed, trained, dataclasses.replace(config, num_features=config.dim, **{changed: value})
+                yield (
+                    changed,
+                    trained,
+                    dataclasses.replace(config, num_features=config.dim, min_layers=None, **{changed: value}),
+                )
 
 
 def _row(result: PretrainResult, changed: str, trained: int, config: PretrainConfig) -> GeneralisationRow:
@@ -67,7 +72,10 @@ def _row(result: PretrainResult, changed: str, trained: int, config: PretrainCon
     errors = []
     with torch.no_grad():
         for each in (transformer, construction(config)):
-            values = state_values(each, batch.contexts)
+            try:
+                values = state_values(each, batch.contexts)
+            except DivergenceError:
+                values = torch.full_like(batch.contexts.rewards, torch.nan)
             if batch.stationary is None or batch.values is None:
                 raise ValueError("config: expected chains, whose values are known.")
             power = (batch.stationary * batch.values.square()).sum()

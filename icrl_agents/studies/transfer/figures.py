@@ -57,7 +57,7 @@ def td_loss_figure(summary: Summary, path: Path) -> None:
 def heat_map_figure(summary: Summary, path: Path) -> None:
     """Domain × noise heat maps at the full depth: relative TD loss above, centred relative value error below."""
     height = 1.2 + 0.34 * len(summary.domains)
-    figure, axes = _grid(2, len(TRANSFORMERS), width=1.8 + 0.9 * len(summary.noise), height=height)
+    figure, axes = _grid(2, len(TRANSFORMERS), width=max(2.4, 1.8 + 0.9 * len(summary.noise)), height=height)
     depth = summary.depths[-1]
     colours = colormaps["YlOrRd"].with_extremes(bad="#e5e7eb")
     norm = LogNorm(BEST, WORST)
@@ -66,7 +66,7 @@ def heat_map_figure(summary: Summary, path: Path) -> None:
     for axis, (title, measure, name) in zip(axes, cells, strict=True):
         grid = np.array([[measure(d, s, name, depth).mean for s in summary.noise] for d in summary.domains])
         axis.imshow(np.clip(grid, 1e-9, 1e9), norm=norm, cmap=colours, aspect="auto")
-        axis.set_title(f"{name} transformer, {title}", fontsize=9)
+        axis.set_title(f"{name} transformer\n{title}", fontsize=9)
         axis.set_xticks(range(len(summary.noise)), summary.noise)
         axis.set_yticks(range(len(summary.domains)), summary.domains if name == TRANSFORMERS[0] else [])
         for (i, j), value in np.ndenumerate(grid):
@@ -76,7 +76,7 @@ def heat_map_figure(summary: Summary, path: Path) -> None:
     figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), shrink=0.6, extend="both", label="relative error")
     figure.supxlabel("policy noise", fontsize=10)
     figure.suptitle(
-        f"after {depth} layers; 0 is exact; 1 is v = 0 (TD loss) or any constant (value error); – where nothing varies",
+        f"after {depth} layers: 0 is exact, 1 is v = 0 (TD loss) or any constant (value error),\n– nothing varies",
         fontsize=9,
     )
     figure.savefig(path, dpi=150)
