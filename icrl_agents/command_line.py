@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -61,6 +62,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = parse(arguments)
         study = next(study for kind, study in STUDIES.values() if kind is type(config))
         return study(config)
+    except BrokenPipeError:  # whoever read the output, such as head, has enough of it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, TypeError, OSError) as error:
         print(f"icrl: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

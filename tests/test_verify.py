@@ -46,9 +46,9 @@ def test_every_claim_holds_and_the_folder_says_so(finished):
     assert [row["claim"] for row in rows if row["passed"] != "True"] == []
     assert code == 0
     assert list(rows[0]) == [field.name for field in fields(Row)]
-    assert len(rows) >= 40
+    assert len(rows) >= 48
     assert json.loads((config.out / "config.json").read_text())["settings"]["chains"] == FEW
-    for name in ("convergence.png", "floor.png"):
+    for name in ("convergence.png", "floor.png", "neu.png"):
         assert (config.out / name).stat().st_size > 20_000
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from icrl_agents.files import check_writable
+from icrl_agents.machine import one_thread
 from icrl_agents.pretraining.batches import batches
 from icrl_agents.pretraining.config import PretrainConfig
 from icrl_agents.pretraining.losses import loss_of
@@ -82,7 +81,7 @@ def pretrain(
     measure, full_depth = Measurements(config), transformer.loops
     last = config.steps if until is None else min(until, config.steps)
     steps = range(len(state.losses), last)
-    with _one_thread(), tqdm(total=last, initial=steps.start, disable=not progress, file=sys.stderr) as bar:
+    with one_thread(), tqdm(total=last, initial=steps.start, disable=not progress, file=sys.stderr) as bar:
         for step, batch in zip(steps, batches(config, steps.start), strict=False):
             if step % config.evaluate_every == 0:
                 _record(state, measure, step, bar)
@@ -122,14 +121,3 @@ def _record(state: TrainingState, measure: Measurements, step: int, bar: tqdm) -
     state.snapshots.append({name: weight.detach().clone() for name, weight in state.transformer.state_dict().items()})
     shown = {"loss": loss, "diagonality": row.diagonality, "error": row.value_error}
     bar.set_postfix_str(", ".join(f"{name} {number:.3g}" for name, number in shown.items() if not math.isnan(number)))
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keeps torch on one thread: the products are small, and threads that wait for each other cost more."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -76,16 +76,16 @@ def describe(config: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass insta
 
 def command(config: Any) -> list[str]:  # noqa: ANN401 - a dataclass instance
     """The command line of a configuration: the study that its module belongs to, and every option off its default."""
-    study = type(config).__module__.split(".")[-2]
-    words = ["icrl", study]
+    words = ["icrl", type(config).__module__.split(".")[-2]]
     for field in dataclasses.fields(config):
         value, option = getattr(config, field.name), field.name.replace("_", "-")
         if value == field.default:
             continue
-        if isinstance(value, bool):
+        given = list(map(str, value if isinstance(value, (tuple, list)) else [value]))
+        if isinstance(field.default, bool):
             words.append(f"--{option}" if value else f"--no-{option}")
         else:
-            words += [f"--{option}", *map(str, value if isinstance(value, (tuple, list)) else [value])]
+            words += given if "Positional" in str(field.type) else [f"--{option}", *given]
     return words
 
 

@@ -10,7 +10,7 @@ import tyro
 
 from icrl_envs import arguments
 
-Topic = Literal["constructions", "attention", "convergence", "floor", "fixed-points", "invariances", "rkhs"]
+Topic = Literal["constructions", "attention", "convergence", "floor", "fixed-points", "invariances", "rkhs", "neu"]
 TOPICS: tuple[Topic, ...] = get_args(Topic)
 
 
@@ -19,7 +19,7 @@ class VerifyConfig:
     """Check every theorem on this machine.
 
     Prints a table with one row per claim: what, on what, what was measured, its bound and the verdict. Writes
-    config.json, rows.csv and two figures. The exit code is 1 if a row fails.
+    config.json, rows.csv and three figures. The exit code is 1 if a row fails.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -31,7 +31,8 @@ class VerifyConfig:
     topics: tuple[Topic, ...] = TOPICS
     """What to check."""
     chains: int = 128
-    """Number of random chains behind each rate and slope; an RKHS claim takes the median over a quarter of them."""
+    """Number of random chains behind each rate and slope; an RKHS claim takes the median over a quarter of them,
+    one on the expected update over twelve."""
     first_seed: int = 0
     """The first task seed; the others follow it."""
     device: str = "cpu"

@@ -1,9 +1,10 @@
-"""Figures of the verification: error against depth, and its floor against the length of the context."""
+"""Figures of the verification: error against depth, its floor against the length of the context, and NEU."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,6 +19,9 @@ from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.decay import DISCOUNTS, FEATURES, SCALES, SETTINGS, STATES, Decay
 from icrl_agents.studies.verify.floor import DEPTHS, Floor, simulate
 from icrl_agents.studies.verify.samples import GAMMA
+
+if TYPE_CHECKING:
+    from icrl_agents.studies.verify.neu import Curve
 
 PANEL = (5.6, 3.4)
 """Width and height of a panel, in inches."""
@@ -55,6 +59,24 @@ def floor_figure(floor: Floor, path: Path) -> None:
         f"{floor.limit.shape[1]} chains, measured slope {slope:.3f} ± {error:.2g}".replace("-", "−"), fontsize=10
     )
     axis.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
+def neu_figure(lengths: Sequence[int], curves: Sequence[Curve], path: Path) -> None:
+    """NEU against context length: the construction at several depths, perturbed and random weights at the largest."""
+    figure, axes = _figure(1, 1)
+    axis, depths = axes[0, 0], sorted({curve.depth for curve in curves})
+    shades = dict(zip(depths, colormaps["viridis"](np.linspace(0.85, 0.2, len(depths))), strict=True))
+    looks = {"constructed": "o-", "perturbed": "^--", "random": "x:"}
+    colours, named = {"perturbed": "#d97706", "random": "#888888"}, set()
+    for curve in curves:
+        label = f"{curve.kind}, L = {curve.depth}"
+        style = {"color": colours.get(curve.kind, shades[curve.depth]), "markersize": 4, "linewidth": 1.2}
+        axis.loglog(lengths, curve.medians, looks[curve.kind], label="" if label in named else label, **style)
+        named.add(label)
+    axis.set(xlabel="context length n", ylabel="NEU = ‖E[δ ∇v̂]‖²")
+    axis.set_title(f"median of {curves[0].estimates.shape[-1]} chains, {STATES} states, γ = {GAMMA:g}")
+    axis.legend(frameon=False, fontsize=7, **LEGEND)
     figure.savefig(path, dpi=150)
 
 

@@ -18,6 +18,7 @@ from icrl_agents.studies.verify.convergence import check_convergence
 from icrl_agents.studies.verify.finite_contexts import check_finite_contexts
 from icrl_agents.studies.verify.fixed_points import check_fixed_points
 from icrl_agents.studies.verify.invariances import check_invariances
+from icrl_agents.studies.verify.neu import check_neu
 from icrl_agents.studies.verify.rkhs import check_rkhs
 from icrl_agents.studies.verify.rows import Row, table
 
@@ -29,6 +30,7 @@ CHECKS: dict[str, Callable[[VerifyConfig], Iterator[Row]]] = {
     "fixed-points": check_fixed_points,
     "invariances": check_invariances,
     "rkhs": check_rkhs,
+    "neu": check_neu,
 }
 """Topic: the function that yields its rows. It may write figures into ``config.out``."""
 
