@@ -41,7 +41,7 @@ def test_ci_installs_and_tests_as_the_readme_says():
     install, test = SHELL[1].removeprefix("python3 -m venv .venv && ").split(" && ")
     script = (ROOT / ".ci" / "run").read_text().replace("--quiet ", "")
     assert install.removeprefix(".venv/bin/") in script
-    assert script.rstrip().splitlines()[-1].startswith(test.removeprefix(".venv/bin/"))
+    assert f" {test.removeprefix('.venv/bin/')} " in script.rstrip().splitlines()[-1]
 
 
 def test_files_that_the_readme_names_exist():

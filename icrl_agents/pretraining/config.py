@@ -43,6 +43,8 @@ class PretrainConfig:
     """Layers: softmax with one head and the Temporal Shift Module, softmax with two heads, or linear attention."""
     parametrisation: Literal["minimal", "full"] = "minimal"
     """Free weights of a softmax layer: the score matrix and the value weights, or all of V and A. P and Q always."""
+    trace_decay: float = 0.0
+    """λ in [0, 1] of the mask of linear layers, which then train towards TD(λ); 0 is TD(0)."""
     tied: bool = True
     """Whether one layer is looped; otherwise each has its own weights."""
     loss: Literal["td", "mc", "neu", "value"] = "td"
@@ -91,6 +93,7 @@ class PretrainConfig:
         arguments.integer("evaluate_every", self.evaluate_every, 1)
         arguments.integer("seed", self.seed, 0)
         arguments.discount(self.gamma)
+        arguments.real("trace_decay", self.trace_decay, 0.0, 1.0)
         for name in ("initial_scale", "weight_decay"):
             arguments.real(name, getattr(self, name), 0.0)
         for name in ("learning_rate", "max_norm"):
@@ -120,6 +123,8 @@ class PretrainConfig:
     def _check_combinations(self) -> None:
         if self.form == "linear" and self.parametrisation == "full":
             raise ValueError("parametrisation: 'full' is for softmax layers; all of P and Q is free already.")
+        if self.form != "linear" and self.trace_decay > 0:
+            raise ValueError(f"trace_decay: expected form 'linear', whose mask it is, or 0, got form {self.form!r}.")
         if self.chain == "cartpole" and (self.loss == "value" or self.expectations or self.representable):
             raise ValueError(
                 "chain: 'cartpole' has no known value or transition matrix; expected loss 'td', 'mc' or 'neu' with "

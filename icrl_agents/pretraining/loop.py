@@ -14,6 +14,7 @@ from icrl_agents.files import check_writable
 from icrl_agents.machine import one_thread
 from icrl_agents.pretraining.batches import batches
 from icrl_agents.pretraining.config import PretrainConfig
+from icrl_agents.pretraining.events import check_tensorboard, event_file
 from icrl_agents.pretraining.losses import loss_of
 from icrl_agents.pretraining.measurements import Measurements, TrainingRow
 from icrl_agents.pretraining.model import loops_of, random_transformer
@@ -48,6 +49,7 @@ def pretrain(
     until: int | None = None,
     save_every: int = 1000,
     progress: bool = False,
+    tensorboard: bool = False,
 ) -> PretrainResult:
     """Trains a transformer from small random weights on contexts of fresh random tasks.
 
@@ -60,9 +62,11 @@ def pretrain(
         until: Step at which to stop for now, to go on from ``folder`` another time; None is the last one.
         save_every: Steps after which the state is written.
         progress: Whether a progress bar is shown, with loss, diagonality and error; it is written to stderr.
+        tensorboard: Whether the measurements are also written into ``folder`` as TensorBoard events.
 
     Raises:
-        ValueError: If the folder holds the state of another configuration, or a damaged one.
+        ValueError: If the folder holds the state of another configuration, or a damaged one; or if ``tensorboard`` is
+            asked for without a folder or without the package of that name.
         OSError: If the folder cannot be written; nothing is trained then.
         DivergenceError: If the loss or a gradient is not finite, naming the step.
 
@@ -71,6 +75,10 @@ def pretrain(
         >>> pretrain(config).losses.shape
         torch.Size([2])
     """
+    if tensorboard:
+        check_tensorboard()
+        if folder is None:
+            raise ValueError("folder: expected one for tensorboard=True, got None.")
     transformer = random_transformer(config)
     optimiser = torch.optim.Adam(transformer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
     state = TrainingState(config, transformer, optimiser)
@@ -81,10 +89,14 @@ def pretrain(
     measure, full_depth = Measurements(config), transformer.loops
     last = config.steps if until is None else min(until, config.steps)
     steps = range(len(state.losses), last)
-    with one_thread(), tqdm(total=last, initial=steps.start, disable=not progress, file=sys.stderr) as bar:
+    with (
+        one_thread(),
+        event_file(path if tensorboard else None, steps.start) as write,
+        tqdm(total=last, initial=steps.start, disable=not progress, file=sys.stderr) as bar,
+    ):
         for step, batch in zip(steps, batches(config, steps.start), strict=False):
             if step % config.evaluate_every == 0:
-                _record(state, measure, step, bar)
+                write(_record(state, measure, step, bar))
             transformer.loops = loops_of(config, step)
             _take_step(state, loss_of(config)(transformer, batch), step)
             transformer.loops = full_depth
@@ -92,7 +104,7 @@ def pretrain(
             if path is not None and (step + 1) % save_every == 0:
                 save_state(state, path)
         if last == config.steps and (not state.rows or state.rows[-1].step < last):
-            _record(state, measure, last, bar)
+            write(_record(state, measure, last, bar))
     if path is not None:
         save_state(state, path)
     transformer.requires_grad_(False)
@@ -114,10 +126,11 @@ def _take_step(state: TrainingState, loss: torch.Tensor, step: int) -> None:
     state.losses.append(loss.item())
 
 
-def _record(state: TrainingState, measure: Measurements, step: int, bar: tqdm) -> None:
+def _record(state: TrainingState, measure: Measurements, step: int, bar: tqdm) -> TrainingRow:
     loss = sum(state.losses[-100:]) / max(len(state.losses[-100:]), 1) if state.losses else float("nan")
     row = measure(state.transformer, step, loss)
     state.rows.append(row)
     state.snapshots.append({name: weight.detach().clone() for name, weight in state.transformer.state_dict().items()})
     shown = {"loss": loss, "diagonality": row.diagonality, "error": row.value_error}
     bar.set_postfix_str(", ".join(f"{name} {number:.3g}" for name, number in shown.items() if not math.isnan(number)))
+    return row

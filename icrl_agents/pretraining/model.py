@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.attention import SoftmaxAttention
-from icrl_agents.constructions import linear_td, weighted_softmax_td
+from icrl_agents.constructions import linear_td, td_lambda, weighted_softmax_td
 from icrl_agents.kernels import DotProduct, Identity
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.pretraining.config import PretrainConfig
@@ -48,6 +48,8 @@ def construction(config: PretrainConfig) -> InContextTransformer:
     exactly only otherwise. Linear layers take the largest stable step.
     """
     if config.form == "linear":
+        if config.trace_decay > 0:
+            return td_lambda(config.dim, config.num_layers, config.trace_decay)
         return linear_td(config.dim, config.num_layers)
     one_hot = config.features == "one_hot" and config.chain != "cartpole"
     kernel = DotProduct(SHARP_SCORE * torch.eye(config.dim)) if one_hot else Identity()
@@ -61,7 +63,8 @@ def _layer(config: PretrainConfig, generator: torch.Generator) -> nn.Module:
 
     d = config.dim
     if config.form == "linear":
-        return LinearAttentionLayer(normal(2 * d + 1, 2 * d + 1), normal(2 * d + 1, 2 * d + 1))
+        P, Q = normal(2 * d + 1, 2 * d + 1), normal(2 * d + 1, 2 * d + 1)
+        return LinearAttentionLayer(P, Q, trace_decay=config.trace_decay)
     if config.parametrisation == "full":
         heads = 2 if config.form == "dual_head" else 1
         shape = heads, d + MEMORY, d + MEMORY

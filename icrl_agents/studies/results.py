@@ -16,7 +16,7 @@ from icrl_agents.files import check_writable, write_atomically
 
 CONFIG, ROWS = "config.json", "rows.csv"
 _PACKAGES = ("icrl", "gymnasium", "metaworld", "mujoco", "numpy", "torch")
-_NOT_RESULTS = ("out", "cache", "workers")
+_NOT_RESULTS = ("out", "cache", "workers", "tensorboard")
 
 
 def open_folder(folder: Path, config: Any, *others: Path) -> None:  # noqa: ANN401 - a dataclass instance

@@ -80,6 +80,8 @@ class PretrainStudyConfig:
     """Kind of layer, if not the preset's."""
     parametrisation: Literal["minimal", "full"] | None = None
     """Free weights, if not the preset's."""
+    trace_decay: float | None = None
+    """λ of linear layers, if not the preset's 0."""
     tied: bool | None = None
     """Whether one layer is looped, if not as in the preset."""
     loss: Literal["td", "mc", "neu", "value"] | None = None
@@ -104,6 +106,8 @@ class PretrainStudyConfig:
     """Learning rate, if not the preset's."""
     weight_decay: float | None = None
     """Weight decay, if not the preset's."""
+    tensorboard: bool = False
+    """Whether the measurements are also written for TensorBoard into seed_K/; this takes pip install tensorboard."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Output folder, by default results/pretrain/PRESET. One that holds another configuration is refused."""
 

@@ -7,6 +7,7 @@ import sys
 from tqdm import tqdm
 
 from icrl_agents.pretraining import PretrainResult, pretrain
+from icrl_agents.pretraining.events import check_tensorboard
 from icrl_agents.studies.pretrain.config import PretrainStudyConfig
 from icrl_agents.studies.pretrain.figures import attention_figure, generalisation_figure, training_figure
 from icrl_agents.studies.pretrain.generalisation import GeneralisationRow, generalisation
@@ -19,15 +20,17 @@ def run(config: PretrainStudyConfig) -> list[PretrainResult]:
     """Trains a transformer per seed, tests it, prints the table, and writes the output folder.
 
     Raises:
-        ValueError: If the output folder holds another run, or a training diverges.
+        ValueError: If the output folder holds another run, a training diverges, or tensorboard is not there.
     """
+    if config.tensorboard:
+        check_tensorboard()
     folder = config.folder
     open_folder(folder, config)
     results: list[PretrainResult] = []
     for training in config.trainings():
         place = folder / f"seed_{training.seed}"
         try:
-            result = pretrain(training, folder=place, progress=True)
+            result = pretrain(training, folder=place, progress=True, tensorboard=config.tensorboard)
         except DivergenceError as error:
             raise ValueError(f"seed {training.seed}: {error}") from error
         result.transformer.save_pretrained(place)

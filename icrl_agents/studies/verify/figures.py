@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,10 +17,8 @@ from icrl_agents.kernels import Exponential
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.decay import DISCOUNTS, FEATURES, SCALES, SETTINGS, STATES, Decay
 from icrl_agents.studies.verify.floor import DEPTHS, Floor, simulate
+from icrl_agents.studies.verify.neu_curves import Curve
 from icrl_agents.studies.verify.samples import GAMMA
-
-if TYPE_CHECKING:
-    from icrl_agents.studies.verify.neu import Curve
 
 PANEL = (5.6, 3.4)
 """Width and height of a panel, in inches."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -20,44 +20,15 @@ from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.constructions import SOFTMAX
 from icrl_agents.studies.verify.decay import STATES, drawn
 from icrl_agents.studies.verify.figures import neu_figure
+from icrl_agents.studies.verify.neu_curves import CONTEXTS, LENGTHS, Curve, constructed, measured_curves
 from icrl_agents.studies.verify.rows import EXACT, Row
 from icrl_agents.studies.verify.samples import GAMMA
 from icrl_agents.transformer import InContextTransformer
 from icrl_envs import FiniteProcess
 
-LENGTHS = (20, 50, 100, 200, 500, 1000)
-DEPTHS = (5, 20, 40, 80)
-PERTURBED = ((1.0, 0.7, -1.0), (0.5, 1.0, -1.0), (-1.0, 1.0, -1.0))
-"""Value weights on (R, u, v); those of the construction are (1, 1, −1)."""
-RANDOM = 2
-"""Number of random transformers."""
-CHAINS, CONTEXTS, REPETITIONS = 12, 200, 60
+CHAINS, REPETITIONS = 12, 60
 SLOPES = 1e-7
 """Largest difference between a slope and its finite difference, relative to the largest slope."""
-
-
-@dataclass(frozen=True)
-class Curve:
-    """NEU of one transformer against the length of the contexts.
-
-    Args:
-        kind: ``"constructed"``, ``"perturbed"`` or ``"random"``.
-        depth: L.
-        estimates: At each of ``LENGTHS``, of each chain, ``(K, N)``.
-    """
-
-    kind: str
-    depth: int
-    estimates: np.ndarray
-
-    @property
-    def medians(self) -> np.ndarray:
-        """Medians over the chains, ``(K,)``."""
-        return np.median(self.estimates, axis=-1)
-
-    def at(self, length: int) -> float:
-        """The median at one of ``LENGTHS``."""
-        return float(self.medians[LENGTHS.index(length)])
 
 
 def check_neu(config: VerifyConfig) -> Iterator[Row]:
@@ -68,34 +39,7 @@ def check_neu(config: VerifyConfig) -> Iterator[Row]:
     yield from _at_the_construction(curves, f"{len(chains)} chains, γ = {GAMMA:g}, score {SHARP_SCORE:g}·1{{s = s′}}")
     yield _exact_solution()
     yield _estimators(chains[0])
-    for expectations in (False, True):
-        yield _gradient(expectations)
-
-
-def measured_curves(chains: list[FiniteProcess]) -> list[Curve]:
-    """The construction at each of ``DEPTHS``, then perturbed and random weights at the largest of them."""
-    depth = DEPTHS[-1]
-    settings = PretrainConfig(num_states=STATES, num_layers=depth, initial_scale=0.3)
-    transformers = [("constructed", L, constructed(L)) for L in DEPTHS]
-    transformers += [("perturbed", depth, constructed(depth, weights)) for weights in PERTURBED]
-    transformers += [("random", depth, random_transformer(replace(settings, seed=i))) for i in range(RANDOM)]
-    return [Curve(kind, L, _estimates(transformer, chains)) for kind, L, transformer in transformers]
-
-
-def constructed(depth: int, weights: tuple[float, float, float] = (1.0, 1.0, -1.0)) -> InContextTransformer:
-    """The looped construction, with other value weights where they are given."""
-    transformer = weighted_softmax_td(DotProduct(SHARP_SCORE * torch.eye(STATES)), depth)
-    with torch.no_grad():
-        transformer.blocks[0].get_parameter("value_weights").copy_(torch.tensor(weights))
-    return transformer
-
-
-def _estimates(transformer: InContextTransformer, chains: list[FiniteProcess]) -> np.ndarray:
-    def estimate(chain: FiniteProcess, i: int, n: int) -> float:
-        rng = np.random.default_rng([i, n])
-        return float(neu(transformer, chain, context_length=n, num_contexts=CONTEXTS, rng=rng))
-
-    return np.array([[estimate(chain, i, n) for i, chain in enumerate(chains)] for n in LENGTHS])
+    yield from (_gradient(expectations) for expectations in (False, True))
 
 
 def _at_the_construction(curves: list[Curve], on: str) -> Iterator[Row]:

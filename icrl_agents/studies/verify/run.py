@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tqdm import tqdm
 
-from icrl_agents.machine import check_device
+from icrl_agents.machine import check_device, one_thread
 from icrl_agents.studies.results import open_folder, write_rows
 from icrl_agents.studies.verify.attention import check_attention
 from icrl_agents.studies.verify.config import VerifyConfig
@@ -44,7 +44,8 @@ def run(config: VerifyConfig) -> int:
     check_device(config.device)
     open_folder(config.out, config)
     rows: list[Row] = []
-    with tqdm(total=len(config.topics), desc="verifying", unit="topic", file=sys.stderr) as progress:
+    bar = tqdm(total=len(config.topics), desc="verifying", unit="topic", file=sys.stderr)
+    with one_thread(), bar as progress:
         for topic in config.topics:
             progress.set_postfix_str(topic)
             for row in _rows(topic, config):
