@@ -62,7 +62,8 @@ def test_a_bad_argument_is_named(evaluator):
     with pytest.raises(ValueError, match=r"states: expected finite numbers, got nan at index"):
         found([math.nan, 0.0])
     with pytest.raises(TypeError, match=r"states: expected float32 or float64, got torch.int64"):
-        found([1, 2])
+        found(np.array([1, 2]))
+    assert found([1, 2]) == found([1.0, 2.0])
 
 
 def test_softmax_td_takes_no_automatic_step_and_kernels_must_be_kernels():
