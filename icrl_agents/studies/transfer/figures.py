@@ -76,7 +76,8 @@ def heat_map_figure(summary: Summary, path: Path) -> None:
     figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), shrink=0.6, extend="both", label="relative error")
     figure.supxlabel("policy noise", fontsize=10)
     figure.suptitle(
-        f"after {depth} layers: 0 is exact, 1 is v = 0 (TD loss) or any constant (value error),\n– means that nothing varies",
+        f"after {depth} layers: 0 is exact, 1 is v = 0 (TD loss) or any constant (value error),\n"
+        "– means that nothing varies",
         fontsize=9,
     )
     figure.savefig(path, dpi=150)
