@@ -295,6 +295,15 @@ def _check_sequence(name: str, items: Sequence[Any], kind: type) -> None:
             raise TypeError(f"{name}: expected {kind.__name__} objects, got {type(item).__name__} at index {i}.")
 
 
+def check_context(context: Context) -> None:
+    """Raises TypeError, saying how to make one, if ``context`` is no Context."""
+    if not isinstance(context, Context):
+        raise TypeError(
+            f"context: expected a Context, got {type(context).__name__}; Context.from_episodes(episodes, gamma) makes "
+            "one of episodes, Context.stack(contexts) a batch of several."
+        )
+
+
 def _check_contexts(contexts: Sequence[Context]) -> None:
     _check_sequence("contexts", contexts, Context)
     for i, context in enumerate(contexts):

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.context import Context
+from icrl_agents.context import Context, check_context
 from icrl_agents.value_function import Basis, DivergenceError, Evaluator, ValueFunction, as_queries
 
 
@@ -95,6 +95,7 @@ class InContextTransformer(nn.Module):
             TypeError: If the queries are not float32 or float64, or float64 where the context is float32.
             ValueError: If their shape does not fit the context, or one of them is not finite.
         """
+        check_context(context)
         return self._run(context, None if queries is None else _queries(context, queries), self._bind(context))
 
     def forward(self, context: Context, queries: Any) -> Tensor:  # noqa: ANN401
@@ -127,6 +128,7 @@ class InContextTransformer(nn.Module):
         Raises:
             DivergenceError: If a coefficient is not finite, naming the first such layer.
         """
+        check_context(context)
         if not all(getattr(layer, "expands", True) for layer in self._layers):
             return self._fit_columns(context)
         layers, bases = self._layers, self._bind(context)
@@ -222,6 +224,7 @@ def _prompt(layer: object) -> str:
 
 def _queries(context: Context, queries: Any) -> Tensor:  # noqa: ANN401
     """The queries of a forward pass, checked against the context's batch."""
+    check_context(context)
     queries = as_queries("queries", queries, context)
     batch, leading = context.points.shape[:-2], queries.shape[:-2]
     fits = queries.ndim >= 2 and len(leading) <= len(batch)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from icrl_agents import constructions, evaluators
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import KernelTD, TabularTD, WeightedSoftmaxTD
@@ -74,3 +75,27 @@ def test_softmax_td_takes_no_automatic_step_and_kernels_must_be_kernels():
             evaluator(RBF, 3)
     with pytest.raises(ValueError, match=r"kernel: softmax attention needs κ ≥ 0"):
         WeightedSoftmaxTD(Linear(), 3).fit(CONTEXT)
+
+
+@pytest.mark.parametrize(
+    "evaluator",
+    [
+        WeightedSoftmaxTD(RBF(), 2),
+        KernelTD(RBF(), 2),
+        TabularTD(2),
+        evaluators.LinearTD(2),
+        evaluators.TDLambda(0.5, 2),
+        evaluators.ResidualGradient(2),
+        evaluators.AverageRewardTD(2),
+        evaluators.LSTD(),
+        evaluators.KernelLSTD(RBF()),
+        evaluators.MonteCarlo(),
+        constructions.weighted_softmax_td(RBF(), 2),
+        constructions.linear_td(2, 2),
+    ],
+    ids=lambda evaluator: type(evaluator).__name__,
+)
+def test_what_is_no_context_is_refused(evaluator):
+    for wrong in ([CONTEXT], None, CONTEXT.states):
+        with pytest.raises(TypeError, match=r"context: expected a Context, got .*; Context.from_episodes"):
+            evaluator.fit(wrong)

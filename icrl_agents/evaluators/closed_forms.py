@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.attention import KernelAttention, SoftmaxAttention, check_kernel
-from icrl_agents.context import Context
+from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
 from icrl_agents.kernels import Identity, Kernel
 from icrl_agents.value_function import ValueFunction
@@ -52,6 +52,7 @@ class LSTD:
         Raises:
             ValueError: If the values are not determined, saying what is singular.
         """
+        check_context(context)
         x, x_next = context.states, discounted_features(context)
         epsilon = torch.finfo(context.dtype).eps
 
@@ -112,6 +113,7 @@ class KernelLSTD:
         Raises:
             ValueError: If the values are not determined, saying what is singular.
         """
+        check_context(context)
         rule = SoftmaxAttention(self.kernel) if self.normalise else KernelAttention(self.kernel, 1.0)
         attention = rule.bind(context.states, context.mask)
         weights = attention(context.points)
@@ -168,6 +170,7 @@ class MonteCarlo:
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function of ``context``."""
+        check_context(context)
         returns, tails = context.returns()
         attention = SoftmaxAttention(self.kernel).bind(context.states, context.mask & (tails >= self.min_tail))
         return ValueFunction([attention], [returns[..., None, :]], context)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.attention import StepSize, check_step_size
-from icrl_agents.context import Context
+from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import (
     check_lambda,
     check_preconditioner,
@@ -81,6 +81,7 @@ class TDLambda:
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
+        check_context(context)
         x = context.states
         directions = _preconditioned(self.preconditioner, eligibility_traces(context, x, self.lambda_))
         return _sweep(context, directions, _gain(context, self.step_size, x, directions), self.num_sweeps)
@@ -110,6 +111,7 @@ class ResidualGradient:
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
+        check_context(context)
         differences = context.states - discounted_features(context)
         directions = _preconditioned(self.preconditioner, differences)
         return _sweep(context, directions, _gain(context, self.step_size, differences, directions), self.num_sweeps)
@@ -147,6 +149,7 @@ class AverageRewardTD:
         Raises:
             ValueError: If a transition of ``context`` is terminal.
         """
+        check_context(context)
         x, x_next = context.states, continuing_features(context)
         directions = _preconditioned(self.preconditioner, x)
         gain = _gain(context, self.step_size, x, directions)

@@ -16,7 +16,7 @@ from icrl_agents.attention import (
     check_kernel,
     check_step_size,
 )
-from icrl_agents.context import Context
+from icrl_agents.context import Context, check_context
 from icrl_agents.kernels import Identity, Kernel
 from icrl_agents.value_function import ValueFunction
 
@@ -52,6 +52,7 @@ class WeightedSoftmaxTD:
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
+        check_context(context)
         attention = SoftmaxAttention(self.kernel).bind(context.states, context.mask)
         return _sweep(context, attention, self.num_sweeps, float(self.step_size))
 
@@ -78,6 +79,7 @@ class KernelTD:
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
+        check_context(context)
         attention = KernelAttention(self.kernel, self.step_size).bind(context.states, context.mask)
         return _sweep(context, attention, self.num_sweeps, 1.0)
 
