@@ -1,7 +1,8 @@
 """Gymnasium environments whose value functions are to be found in context; importing this registers them."""
 
 from icrl_envs.adapter import ProcessEnv
-from icrl_envs.chains import boyan_chain, loop_chain
+from icrl_envs.batches import FiniteBatch
+from icrl_envs.chains import boyan_chain, boyan_chains, loop_chain, loop_chains
 from icrl_envs.fixed_policy import FixedPolicy
 from icrl_envs.process import FiniteProcess, Process
 from icrl_envs.registration import register_envs
@@ -13,9 +14,12 @@ __all__ = [
     "FixedPolicy",
     "Process",
     "FiniteProcess",
+    "FiniteBatch",
     "RKHSProcess",
     "boyan_chain",
     "loop_chain",
+    "boyan_chains",
+    "loop_chains",
 ]
 
 register_envs()

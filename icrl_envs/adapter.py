@@ -1,5 +1,6 @@
 """The one adapter that turns a process into a Gymnasium environment."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -96,6 +97,35 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
         self._state, reward, terminated = self.process.sample_step(self._state, self.np_random)
         self._running = not terminated
         return self.process.observe(self._state), reward, terminated, False, self._info()
+
+    def get_state(self) -> tuple[Any, np.random.Generator]:
+        """Return the state and a copy of the random stream, for :meth:`set_state`.
+
+        Raises:
+            gymnasium.error.ResetNeeded: If the episode has not begun or has terminated.
+        """
+        if not self._running:
+            raise gym.error.ResetNeeded("get_state() needs a running episode: call reset() first.")
+        return copy.deepcopy((self._state, self.np_random))
+
+    def set_state(self, snapshot: tuple[Any, np.random.Generator], *, seed: int | None = None) -> np.ndarray:
+        """Go back to a state of the same process and return its observation; what follows equals what followed then.
+
+        Args:
+            snapshot: From :meth:`get_state`.
+            seed: Where given, the random stream is seeded anew instead of restored: another future, same state.
+
+        Raises:
+            TypeError: If it is not a snapshot.
+        """
+        if not (isinstance(snapshot, tuple) and len(snapshot) == 2 and isinstance(snapshot[1], np.random.Generator)):
+            raise TypeError(f"snapshot must come from get_state(); got an object of type {type(snapshot).__name__}.")
+        super().reset(seed=seed)
+        self._state, stream = copy.deepcopy(snapshot)
+        if seed is None:
+            self.np_random = stream
+        self._running = True
+        return self.process.observe(self._state)
 
     def render(self) -> np.ndarray | str | None:
         """Return the current state as text or as an image ``(H, W, 3)`` of bytes, by the render mode.

@@ -1,28 +1,77 @@
 """Processes of one kind in lockstep: all of them move by one array operation."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from icrl_envs.process import FiniteProcess
+from icrl_envs.process import FiniteProcess, cumulative
 from icrl_envs.rkhs import RKHSProcess, expansion, expected_expansion
 
 
+@dataclass(frozen=True, eq=False)
 class FiniteBatch:
-    """N finite processes with equally many states and features.
+    """N finite processes with equally many states S and features d, as arrays.
 
     Args:
-        processes: The N processes.
+        transition_matrix: P, ``(N, S, S)``.
+        rewards: r, ``(N, S)``.
+        features: Φ, ``(N, S, d)``.
+        start: Distributions of the first state, ``(N, S)``.
+        gamma: γ in ``[0, 1)``, of all of them.
     """
 
-    def __init__(self, processes: Sequence[FiniteProcess]) -> None:
-        """Stack the arrays: row n·S + s belongs to state s of process n."""
-        self.processes = processes
-        self._offsets = processes[0].num_states * np.arange(len(processes))
-        self._transitions = np.concatenate([process.cumulative_transitions for process in processes])
-        self._rewards = np.concatenate([process.rewards for process in processes])
-        self._features = np.concatenate([process.features for process in processes])
-        self._start = np.stack([process.cumulative_start for process in processes])
+    transition_matrix: np.ndarray
+    rewards: np.ndarray
+    features: np.ndarray
+    start: np.ndarray
+    gamma: float
+
+    @classmethod
+    def stack(cls, processes: Sequence[FiniteProcess]) -> FiniteBatch:
+        """Return the batch of some processes, whose γ must agree."""
+        names = "transition_matrix", "rewards", "features", "start"
+        arrays = (np.stack([getattr(process, name) for process in processes]) for name in names)
+        return cls(*arrays, gamma=processes[0].gamma)
+
+    def __len__(self) -> int:
+        """Number of processes N."""
+        return len(self.rewards)
+
+    def __getitem__(self, index: int) -> FiniteProcess:
+        """Return one of the processes."""
+        P, r, phi, start = self.transition_matrix, self.rewards, self.features, self.start
+        return FiniteProcess(P[index], r[index], phi[index], self.gamma, start[index])
+
+    def repeat(self, copies: int) -> FiniteBatch:
+        """Return each process ``copies`` times in a row."""
+        arrays = self.transition_matrix, self.rewards, self.features, self.start
+        return FiniteBatch(*(np.repeat(array, copies, axis=0) for array in arrays), gamma=self.gamma)
+
+    def values(self) -> np.ndarray:
+        """Return the values v = (I − γP)⁻¹ r, ``(N, S)``."""
+        identity = np.eye(self.rewards.shape[-1])
+        return np.linalg.solve(identity - self.gamma * self.transition_matrix, self.rewards[..., None])[..., 0]
+
+    def stationary_distributions(self) -> np.ndarray:
+        """Return the distributions μ with μᵀP = μᵀ, ``(N, S)``; each process needs one closed class of states."""
+        S = self.rewards.shape[-1]
+        equations = np.eye(S) - self.transition_matrix.mT
+        equations[:, -1] = 1.0
+        ends = np.zeros((len(equations), S, 1))
+        ends[:, -1] = 1.0
+        weights = np.linalg.solve(equations, ends)[..., 0].clip(min=0.0)
+        return weights / weights.sum(-1, keepdims=True)
+
+    def differential_values(self) -> np.ndarray:
+        """Return the differential values h, ``(N, S)``, with h = r − r̄ + Ph and μᵀh = 0, where r̄ = μᵀr."""
+        mu = self.stationary_distributions()[:, None]
+        centred = self.rewards[..., None] - mu @ self.rewards[..., None]
+        identity = np.eye(self.rewards.shape[-1])
+        return np.linalg.solve(identity - self.transition_matrix + mu, centred)[..., 0]
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray:
         """Return one start state of each process, ``(N,)``."""
@@ -33,6 +82,10 @@ class FiniteBatch:
         rows = self._offsets + states
         return _invert(self._transitions.take(rows, axis=0), rng), self._rewards.take(rows)
 
+    def sample_paths(self, length: int, rng: np.random.Generator) -> np.ndarray:
+        """Return the states of ``length`` steps from a start of each process, ``(N, length + 1)``."""
+        return sample_paths(self._transitions.reshape(self.transition_matrix.shape), self._start, length, rng)
+
     def observe(self, states: np.ndarray) -> np.ndarray:
         """Return the features ``(N, d)`` of ``states (N,)``."""
         return self._features.take(self._offsets + states, axis=0)
@@ -40,6 +93,28 @@ class FiniteBatch:
     def info(self, states: np.ndarray) -> dict[str, np.ndarray]:
         """Return the states' indices, in the form in which Gymnasium batches infos."""
         return {"state": states.copy(), "_state": np.ones(len(states), dtype=bool)}
+
+    # Row n·S + s of the tables below belongs to state s of process n.
+
+    @cached_property
+    def _offsets(self) -> np.ndarray:
+        return self.rewards.shape[-1] * np.arange(len(self))
+
+    @cached_property
+    def _transitions(self) -> np.ndarray:
+        return cumulative(self.transition_matrix).reshape(-1, self.rewards.shape[-1])
+
+    @cached_property
+    def _start(self) -> np.ndarray:
+        return cumulative(self.start)
+
+    @cached_property
+    def _rewards(self) -> np.ndarray:
+        return self.rewards.ravel()
+
+    @cached_property
+    def _features(self) -> np.ndarray:
+        return self.features.reshape(-1, self.features.shape[-1])
 
 
 class RKHSBatch:
@@ -75,6 +150,27 @@ class RKHSBatch:
         return {}
 
 
-def _invert(cumulative: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def sample_paths(
+    cumulative_transitions: np.ndarray, cumulative_start: np.ndarray, length: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return N independent trajectories S_0 … S_length of N finite chains, integers ``(N, length + 1)``.
+
+    Args:
+        cumulative_transitions: Σ_{u ≤ s′} P(s, u), ``(N, S, S)``; or one chain's ``(1, S, S)`` for all.
+        cumulative_start: Cumulative distribution of S_0, ``(N, S)``.
+        length: Number of steps ≥ 0.
+        rng: Source of the draws.
+    """
+    N, S = cumulative_start.shape
+    table = cumulative_transitions.reshape(-1, S)
+    offsets = S * np.arange(N) if len(cumulative_transitions) > 1 else np.zeros(N, dtype=np.int64)
+    path = np.empty((length + 1, N), dtype=np.int64)
+    path[0] = _invert(cumulative_start, rng)
+    for t in range(length):
+        path[t + 1] = _invert(table.take(offsets + path[t], axis=0), rng)
+    return np.ascontiguousarray(path.T)
+
+
+def _invert(cumulative_rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return one draw per row of cumulative probabilities ``(N, S)``: the first entry above a uniform number."""
-    return (cumulative > rng.random((len(cumulative), 1))).argmax(axis=1)
+    return (cumulative_rows > rng.random((len(cumulative_rows), 1))).argmax(axis=1)

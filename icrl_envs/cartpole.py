@@ -88,6 +88,15 @@ def random_cartpole(*, gamma: float = 0.9, task_seed: int = 0) -> CartPoleProces
         ValueError: If γ is outside ``[0, 1)`` or ``task_seed`` is negative.
     """
     physics, policy = task_streams(arguments.task_seed(task_seed), 2)
+    return _draw(physics, policy, gamma)
+
+
+def random_cartpoles(count: int, rng: np.random.Generator, *, gamma: float = 0.9) -> list[CartPoleProcess]:
+    """Return ``count`` independent processes with the law of :func:`random_cartpole`, drawn from one stream."""
+    return [_draw(rng, rng, gamma) for _ in range(arguments.integer("count", count, 1))]
+
+
+def _draw(physics: np.random.Generator, policy: np.random.Generator, gamma: float) -> CartPoleProcess:
     return CartPoleProcess(
         gravity=physics.uniform(7.0, 13.0),
         cart_mass=physics.uniform(0.5, 2.0),

@@ -1,13 +1,20 @@
-"""Random finite chains: each is a pure function of its arguments and of the seed that names the task."""
+"""Random finite chains: one from the seed that names the task, or many at once from a stream of random numbers."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from icrl_envs import arguments
+from icrl_envs.batches import FiniteBatch
 from icrl_envs.process import FiniteProcess
 from icrl_envs.random_streams import task_streams
 
 FEATURES = ("one_hot", "random")
 DEFAULT_NUM_FEATURES = 4
+
+Law = Callable[[int, int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
+"""Draws P ``(N, S, S)`` and start distributions ``(N, S)`` of N chains with S states."""
 
 
 def boyan_chain(
@@ -41,16 +48,8 @@ def boyan_chain(
         >>> boyan_chain(num_states=3).transition_matrix[1]
         array([0., 0., 1.])
     """
-    S = arguments.integer("num_states", num_states, 2)
-    rng, *streams = task_streams(arguments.task_seed(task_seed), 3)
-    p = rng.random(S - 2)
-    start = rng.dirichlet(np.ones(S))
-    P = np.zeros((S, S))
-    i = np.arange(S - 2)
-    P[i, i + 1], P[i, i + 2] = p, 1.0 - p
-    P[S - 2, S - 1] = 1.0
-    P[S - 1] = start
-    return _with_rewards(P, start, streams, features, num_features, representable, gamma)
+    streams = task_streams(arguments.task_seed(task_seed), 3)
+    return _draw(_boyan, 1, streams, num_states, gamma, features, num_features, representable)[0]
 
 
 def loop_chain(
@@ -86,50 +85,111 @@ def loop_chain(
         >>> loop_chain(num_states=3, sparsity=1.0).transition_matrix[1:]
         array([[0., 0., 1.], [1., 0., 0.]])
     """
-    S = arguments.integer("num_states", num_states, 2)
-    absent = arguments.real("sparsity", sparsity, 0.0, 1.0)
-    rng, *streams = task_streams(arguments.task_seed(task_seed), 3)
-    edges = np.eye(S, k=1, dtype=bool)
-    edges[-1, 0] = edges[0, 0] = True
-    others = np.flatnonzero(~edges)
-    edges.flat[rng.permutation(others)[round(absent * len(others)) :]] = True
-    weights = np.where(edges, 1.0 - rng.random((S, S)), 0.0)  # in (0, 1]: an edge never has weight 0
-    P = weights / weights.sum(axis=1, keepdims=True)
-    start = rng.dirichlet(np.ones(S))
-    return _with_rewards(P, start, streams, features, num_features, representable, gamma)
+    law = partial(_loop, sparsity=arguments.real("sparsity", sparsity, 0.0, 1.0))
+    streams = task_streams(arguments.task_seed(task_seed), 3)
+    return _draw(law, 1, streams, num_states, gamma, features, num_features, representable)[0]
 
 
-def _with_rewards(
-    P: np.ndarray,
-    start: np.ndarray,
-    streams: list[np.random.Generator],
+def boyan_chains(
+    count: int,
+    rng: np.random.Generator,
+    *,
+    num_states: int = 10,
+    gamma: float = 0.9,
+    features: str = "one_hot",
+    num_features: int | None = None,
+    representable: bool = False,
+) -> FiniteBatch:
+    """Return ``count`` independent chains with the law of :func:`boyan_chain`, drawn by array operations.
+
+    Args:
+        count: N ≥ 1.
+        rng: The source of the draws.
+        num_states: As in :func:`boyan_chain`, and so are those that follow.
+        gamma: γ.
+        features: ``"one_hot"`` or ``"random"``.
+        num_features: d.
+        representable: Whether values are linear in the features.
+
+    Example:
+        >>> boyan_chains(5, np.random.default_rng(0), num_states=3).values().shape
+        (5, 3)
+    """
+    count = arguments.integer("count", count, 1)
+    return _draw(_boyan, count, [rng] * 3, num_states, gamma, features, num_features, representable)
+
+
+def loop_chains(
+    count: int,
+    rng: np.random.Generator,
+    *,
+    num_states: int = 10,
+    gamma: float = 0.9,
+    features: str = "one_hot",
+    num_features: int | None = None,
+    representable: bool = False,
+    sparsity: float = 0.5,
+) -> FiniteBatch:
+    """Return ``count`` independent chains with the law of :func:`loop_chain`; arguments as of ``boyan_chains``."""
+    law = partial(_loop, sparsity=arguments.real("sparsity", sparsity, 0.0, 1.0))
+    count = arguments.integer("count", count, 1)
+    return _draw(law, count, [rng] * 3, num_states, gamma, features, num_features, representable)
+
+
+def _boyan(count: int, S: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    p, start = rng.random((count, S - 2)), rng.dirichlet(np.ones(S), count)
+    P = np.zeros((count, S, S))
+    i = np.arange(S - 2)
+    P[:, i, i + 1], P[:, i, i + 2] = p, 1.0 - p
+    P[:, S - 2, S - 1] = 1.0
+    P[:, S - 1] = start
+    return P, start
+
+
+def _loop(count: int, S: int, rng: np.random.Generator, *, sparsity: float) -> tuple[np.ndarray, np.ndarray]:
+    edges = np.broadcast_to(np.eye(S, k=1, dtype=bool), (count, S, S)).copy()
+    edges[:, -1, 0] = edges[:, 0, 0] = True
+    others = np.flatnonzero(~edges[0])
+    kept = rng.permuted(np.tile(others, (count, 1)), axis=1)[:, round(sparsity * len(others)) :]
+    np.put_along_axis(edges.reshape(count, -1), kept, True, axis=1)
+    weights = np.where(edges, 1.0 - rng.random((count, S, S)), 0.0)  # in (0, 1]: an edge never has weight 0
+    return weights / weights.sum(axis=-1, keepdims=True), rng.dirichlet(np.ones(S), count)
+
+
+def _draw(
+    law: Law,
+    count: int,
+    streams: Sequence[np.random.Generator],
+    num_states: int,
+    gamma: float,
     features: str,
     num_features: int | None,
     representable: bool,
-    gamma: float,
-) -> FiniteProcess:
-    """Return the process on transitions ``P (S, S)`` with random features and rewards, one stream for each."""
+) -> FiniteBatch:
+    """Return chains with transitions of ``law`` and random features and rewards, from one stream for each."""
+    S = arguments.integer("num_states", num_states, 2)
+    transition_rng, feature_rng, reward_rng = streams
+    P, start = law(count, S, transition_rng)
     gamma = arguments.discount(gamma)
-    feature_rng, reward_rng = streams
-    phi = _features(features, num_features, len(P), feature_rng)
+    phi = _features(features, num_features, count, S, feature_rng)
     if not isinstance(representable, bool):
         raise TypeError(f"representable must be True or False; got {representable!r}.")
     if representable:
-        v = phi @ reward_rng.uniform(-1.0, 1.0, phi.shape[1])
-        r = v - gamma * P @ v
+        v = phi @ reward_rng.uniform(-1.0, 1.0, (count, phi.shape[-1], 1))
+        r = (v - gamma * P @ v)[..., 0]
     else:
-        r = reward_rng.uniform(-1.0, 1.0, len(P))
-    return FiniteProcess(P, r, phi, gamma, start)
+        r = reward_rng.uniform(-1.0, 1.0, (count, S))
+    return FiniteBatch(P, r, phi, start, gamma)
 
 
-def _features(kind: str, num_features: int | None, S: int, rng: np.random.Generator) -> np.ndarray:
-    """Return the feature matrix Φ, ``(S, d)``."""
+def _features(kind: str, num_features: int | None, count: int, S: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the feature matrices Φ, ``(N, S, d)``."""
     if arguments.choice("features", kind, FEATURES) == "random":
         d = DEFAULT_NUM_FEATURES if num_features is None else arguments.integer("num_features", num_features, 1)
-        return rng.uniform(-1.0, 1.0, (S, d))
+        return rng.uniform(-1.0, 1.0, (count, S, d))
     if num_features is not None and arguments.integer("num_features", num_features, 1) != S:
         raise ValueError(
             f"num_features must be None or num_states={S} with one-hot features; got {num_features}. "
             "Leave it out, or use features='random'."
         )
-    return np.eye(S)
+    return np.broadcast_to(np.eye(S), (count, S, S))

@@ -126,12 +126,12 @@ class FiniteProcess:
     @cached_property
     def cumulative_transitions(self) -> np.ndarray:
         """The cumulative rows Σ_{u ≤ s'} P(s, u), ``(S, S)``, scaled to end in exactly 1."""
-        return _cumulative(self.transition_matrix)
+        return cumulative(self.transition_matrix)
 
     @cached_property
     def cumulative_start(self) -> np.ndarray:
         """The cumulative start distribution, ``(S,)``, scaled to end in exactly 1."""
-        return _cumulative(self.start)
+        return cumulative(self.start)
 
     def sample_start(self, rng: np.random.Generator) -> int:
         """Return a state drawn from ``start``, by inversion of one uniform number."""
@@ -181,7 +181,7 @@ def _check_distributions(name: str, rows: np.ndarray) -> None:
         )
 
 
-def _cumulative(weights: np.ndarray) -> np.ndarray:
+def cumulative(weights: np.ndarray) -> np.ndarray:
     """Return cumulative sums along the last axis, ending in exactly 1: states of probability 0 are never drawn."""
     totals = weights.cumsum(axis=-1)
     return totals / totals[..., -1:]

@@ -189,7 +189,9 @@ class BoyanChainVectorEnv(ProcessVectorEnv):
         **task: Any,  # noqa: ANN401 (checked by boyan_chain)
     ) -> None:
         """Draw the chains."""
-        super().__init__(partial(boyan_chain, **task), FiniteBatch, num_envs, task_seed, max_episode_steps, render_mode)
+        super().__init__(
+            partial(boyan_chain, **task), FiniteBatch.stack, num_envs, task_seed, max_episode_steps, render_mode
+        )
 
 
 class LoopChainVectorEnv(ProcessVectorEnv):
@@ -205,7 +207,9 @@ class LoopChainVectorEnv(ProcessVectorEnv):
         **task: Any,  # noqa: ANN401 (checked by loop_chain)
     ) -> None:
         """Draw the chains."""
-        super().__init__(partial(loop_chain, **task), FiniteBatch, num_envs, task_seed, max_episode_steps, render_mode)
+        super().__init__(
+            partial(loop_chain, **task), FiniteBatch.stack, num_envs, task_seed, max_episode_steps, render_mode
+        )
 
 
 class RKHSVectorEnv(ProcessVectorEnv):

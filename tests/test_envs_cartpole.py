@@ -10,7 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from icrl_envs.cartpole import CartPoleProcess, random_cartpole
+from icrl_envs.cartpole import CartPoleProcess, random_cartpole, random_cartpoles
+from icrl_envs.cartpole_batch import CartPoleBatch
 
 STANDARD = {"gravity": 9.8, "cart_mass": 1.0, "pole_mass": 0.1, "pole_half_length": 0.5, "force": 10.0, "gamma": 0.9}
 CONTROLLER = (0.1, 0.2, 0.9, 0.8)
@@ -113,3 +114,39 @@ def test_pictures_need_no_pygame():
     env.reset(seed=0)
     env.render()
     assert "pygame" not in sys.modules
+
+
+def test_a_batch_moves_each_process_by_its_own_physics_and_policy():
+    processes = [dataclasses.replace(random_cartpole(task_seed=k), epsilon=0.0) for k in range(6)]
+    batch, rng = CartPoleBatch(processes), np.random.default_rng(0)
+    states = rng.normal(size=(6, 4)) * [1.5, 1.0, 0.15, 1.0]
+    moved, rewards, fallen = batch.sample_step(states, rng)
+    for process, state, after, down in zip(processes, states, moved, fallen, strict=True):
+        expected, _, terminated = process.sample_step(state, rng)
+        np.testing.assert_allclose(after, expected, rtol=1e-12, atol=1e-14)
+        assert down == terminated
+    assert fallen.any()
+    assert not fallen.all()
+    assert (rewards == 1.0).all()
+    starts = batch.sample_start(rng)
+    assert starts.shape == (6, 4)
+    assert np.abs(starts).max() <= 0.05
+
+
+def test_a_share_epsilon_of_the_actions_of_a_batch_is_random():
+    process = dataclasses.replace(random_cartpole(task_seed=1), epsilon=0.4)
+    batch = CartPoleBatch([process] * 20_000)
+    state = np.array([0.1, 0.2, 0.05, 0.3])  # the greedy action is 1
+    moved, _, _ = batch.sample_step(np.tile(state, (20_000, 1)), np.random.default_rng(0))
+    greedy, _, _ = dataclasses.replace(process, epsilon=0.0).sample_step(state, np.random.default_rng(0))
+    assert (moved == greedy).all(axis=1).mean() == pytest.approx(0.8, abs=0.015)
+
+
+def test_many_processes_have_the_ranges_of_one():
+    many = random_cartpoles(400, np.random.default_rng(0), gamma=0.8)
+    one = [random_cartpole(gamma=0.8, task_seed=k) for k in range(400)]
+    for name in ("gravity", "cart_mass", "pole_mass", "pole_half_length", "force", "epsilon"):
+        drawn, expected = ([getattr(process, name) for process in each] for each in (many, one))
+        assert np.mean(drawn) == pytest.approx(np.mean(expected), rel=0.08)
+        assert min(drawn) == pytest.approx(min(expected), abs=0.1 * np.mean(expected))
+    assert {process.gamma for process in many} == {0.8}

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl_envs import boyan_chain, loop_chain
+from icrl_envs import boyan_chain, boyan_chains, loop_chain, loop_chains
 
 CHAINS = {"boyan": boyan_chain, "loop": loop_chain}
 both = pytest.mark.parametrize("chain", CHAINS.values(), ids=CHAINS)
@@ -89,3 +89,48 @@ def test_bad_arguments_are_named(chain, arguments, error, message):
 def test_sparsity_is_a_share(sparsity):
     with pytest.raises(ValueError, match=r"sparsity must be a finite number in \[0, 1\]"):
         loop_chain(sparsity=sparsity)
+
+
+@pytest.mark.parametrize("draw", [boyan_chains, loop_chains])
+@pytest.mark.parametrize("arguments", [{}, {"features": "random", "num_features": 2, "representable": True}])
+def test_chains_at_once_are_processes_with_the_values_they_state(draw, arguments):
+    chains = draw(5, np.random.default_rng(0), num_states=4, gamma=0.8, **arguments)
+    assert len(chains) == 5
+    for i in range(5):
+        process = chains[i]
+        np.testing.assert_allclose(chains.values()[i], process.values(), atol=1e-12)
+        mu, P, r, h = (
+            a[i]
+            for a in (
+                chains.stationary_distributions(),
+                chains.transition_matrix,
+                chains.rewards,
+                chains.differential_values(),
+            )
+        )
+        np.testing.assert_allclose(mu, process.stationary_distribution(), atol=1e-12)
+        np.testing.assert_allclose(h, r - mu @ r + P @ h, atol=1e-12)
+        assert mu @ h == pytest.approx(0.0, abs=1e-12)
+    assert len(np.unique(chains.transition_matrix, axis=0)) == 5
+    paths = chains.repeat(400).sample_paths(30, np.random.default_rng(1))
+    for i, P in enumerate(chains.transition_matrix):
+        own = paths[400 * i : 400 * (i + 1)]
+        counts = np.zeros((4, 4))
+        np.add.at(counts, (own[:, :-1], own[:, 1:]), 1)
+        visits = counts.sum(1, keepdims=True)
+        assert (np.abs(counts - visits * P) <= 5 * np.sqrt(visits * P * (1 - P)) + 1e-9).all()
+
+
+@both
+def test_one_law_draws_one_chain_and_many(chain):
+    many = {boyan_chain: boyan_chains, loop_chain: loop_chains}[chain]
+    single = [chain(num_states=6, task_seed=k).transition_matrix for k in range(300)]
+    P = many(300, np.random.default_rng(0), num_states=6).transition_matrix
+    np.testing.assert_allclose(P.mean(0), np.mean(single, axis=0), atol=0.08)
+    np.testing.assert_allclose(P.std(0), np.std(single, axis=0), atol=0.06)
+    assert ((P > 0).sum((1, 2)) == (single[0] > 0).sum()).all()
+
+
+def test_a_count_below_one_is_refused():
+    with pytest.raises(ValueError, match="count must be an integer ≥ 1"):
+        boyan_chains(0, np.random.default_rng(0))

@@ -98,7 +98,7 @@ def test_frequencies_and_rewards_are_those_of_each_copys_own_process(id):
 
 def test_copies_of_one_process_move_independently():
     process = icrl_envs.loop_chain(num_states=4)
-    batch = FiniteBatch([process] * 10_000)
+    batch = FiniteBatch.stack([process] * 10_000)
     rng = np.random.default_rng(0)
     for states, p in (
         (batch.sample_start(rng), process.start),
