@@ -1,5 +1,6 @@
 """Contexts compressed to their states: equal to the transformer on the full context, and to plain loops."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +10,14 @@ import torch
 from icrl_agents import kernels
 from icrl_agents.attention import SoftmaxAttention
 from icrl_agents.compressed import CompressedContexts, attention, sample_paths, state_values
-from icrl_agents.constructions import kernel_td, linear_td, td_lambda, weighted_softmax_td
+from icrl_agents.constructions import (
+    average_reward_td,
+    kernel_td,
+    linear_td,
+    residual_gradient,
+    td_lambda,
+    weighted_softmax_td,
+)
 from icrl_agents.kernels import DotProduct
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
@@ -65,6 +73,11 @@ TRANSFORMERS = {
     "kernel TD": kernel_td(kernels.RBF(1.0), 5),
     "linear TD": linear_td(D, 5),
     "TD(λ)": td_lambda(D, 5, 0.5, step_size=0.1),
+    "TD(λ), its own step": td_lambda(D, 5, 0.5),
+    "residual gradient": residual_gradient(D, 5),
+    "linear, two decays": InContextTransformer(
+        [linear(0), LinearAttentionLayer(*linear(3).parameters(), trace_decay=0.7)], 2
+    ),
     "no layer": weighted_softmax_td(kernels.RBF(1.0), 0),
 }
 
@@ -74,6 +87,13 @@ def test_state_values_are_those_of_the_transformer_on_the_full_context(transform
     values = state_values(transformer, contexts)
     torch.testing.assert_close(values, transformer(contexts.context, contexts.points), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(values, transformer.fit(contexts.context)(contexts.points), rtol=1e-10, atol=1e-10)
+
+
+def test_average_reward_is_that_of_the_transformer_on_the_full_context(contexts):
+    going_on = dataclasses.replace(contexts, discounts=torch.full_like(contexts.discounts, 0.9))
+    transformer = average_reward_td(D, 5)
+    values = transformer(going_on.context, going_on.points)
+    torch.testing.assert_close(state_values(transformer, going_on), values, rtol=1e-12, atol=1e-12)
 
 
 def plain_softmax_values(points, rewards, path, discounts, B, w, layers):

@@ -11,7 +11,7 @@ import torch
 
 from icrl_agents import diagnostics
 from icrl_agents.command_line import main
-from icrl_agents.constructions import linear_td, weighted_softmax_td
+from icrl_agents.constructions import average_reward_td, linear_td, weighted_softmax_td
 from icrl_agents.kernels import DotProduct, Identity
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer
 from icrl_agents.pretraining import PretrainConfig
@@ -38,6 +38,7 @@ CONSTRUCTED = {
     "full": InContextTransformer([full(scale=0.3), full()], 2),
     "full, two heads": InContextTransformer([full(heads=2)], 2),
     "linear": linear_td(4, 5, step_size=0.7),
+    "average reward": average_reward_td(4, 5, step_size=0.7),
 }
 
 

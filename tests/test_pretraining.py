@@ -25,6 +25,8 @@ FORMS = {
     "full, two heads, sequential": {"parametrisation": "full", "form": "dual_head", "tied": False},
     "loop chains, contexts and updates": {"chain": "loop", "contexts": 2, "updates": 3, "tasks": 3},
     "random depths": {"min_layers": 1},
+    "windows": {"windows": 5, "contexts": 2, "updates": 3, "tasks": 2},
+    "average reward": {"form": "linear", "algorithm": "average_reward"},
     "float32": {"precision": "float32", "parametrisation": "full"},
 }
 
@@ -41,7 +43,7 @@ def first_batch(config):
 def test_chains_are_processes_with_the_values_they_state(chain):
     chains = draw_chains(tiny(chain=chain, num_features=7), 5, np.random.default_rng(0))
     for i in range(5):
-        process = chains.process(i)
+        process = chains[i]
         np.testing.assert_allclose(chains.values()[i], process.values(), atol=1e-12)
         np.testing.assert_allclose(chains.stationary_distributions()[i], process.stationary_distribution(), atol=1e-12)
         assert (process.features.sum(1) == 1).all()
@@ -152,6 +154,7 @@ def test_cartpole_contexts_end_at_falls_and_train():
         result = pretrain(dataclasses.replace(config, **changes))
         assert result.losses.isfinite().all()
         assert math.isnan(result.rows[-1].value_error)
+        assert result.rows[-1].return_error > 0
 
 
 def test_the_construction_emerges_in_a_small_training():
@@ -186,6 +189,14 @@ WRONG = {
     "value on cartpole": ({"chain": "cartpole", "loss": "value"}, "chain: 'cartpole' has no known value"),
     "features on cartpole": ({"chain": "cartpole", "num_features": 4}, "num_features: expected none"),
     "expectations": ({"loss": "mc", "expectations": True}, "expectations: expected loss 'td' or 'neu'"),
+    "softmax residual gradient": ({"algorithm": "residual_gradient"}, "algorithm: 'residual_gradient' expects form"),
+    "average returns": ({"form": "linear", "algorithm": "average_reward", "loss": "mc"}, "expects .* loss td or value"),
+    "average cartpole": (
+        {"form": "linear", "algorithm": "average_reward", "chain": "cartpole"},
+        "'average_reward' expects a chain",
+    ),
+    "windows of returns": ({"windows": 3, "loss": "mc"}, "windows: expected the sampled loss 'td'"),
+    "no window": ({"windows": 0}, "windows must be an integer ≥ 1"),
     "one context": ({"loss": "neu", "tasks": 1}, "tasks: expected at least two contexts"),
 }
 

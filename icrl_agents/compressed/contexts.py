@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -72,25 +71,3 @@ class CompressedContexts:
         """Sums attention weights ``(B, m, n)`` over the transitions that start at the same point, ``(B, m, M)``."""
         index = self.path[:, None, :-1].expand_as(weights)
         return weights.new_zeros((*weights.shape[:-1], self.rewards.shape[-1])).scatter_add_(-1, index, weights)
-
-
-def sample_paths(
-    cumulative_transitions: np.ndarray, cumulative_start: np.ndarray, length: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Returns B independent trajectories S_0 … S_length of B finite chains, integers ``(B, length + 1)``.
-
-    Args:
-        cumulative_transitions: Σ_{u ≤ s′} P(s, u), ``(B, S, S)``; or one chain's ``(1, S, S)`` for all.
-        cumulative_start: Cumulative distribution of S_0, ``(B, S)``.
-        length: Number of steps ≥ 0.
-        rng: Source of the draws.
-    """
-    B, S = cumulative_start.shape
-    table = cumulative_transitions.reshape(-1, S)
-    offsets = S * np.arange(B) if len(cumulative_transitions) > 1 else np.zeros(B, dtype=np.int64)
-    uniform = rng.random((length + 1, B, 1))
-    path = np.empty((length + 1, B), dtype=np.int64)
-    path[0] = (cumulative_start > uniform[0]).argmax(-1)
-    for t in range(length):
-        path[t + 1] = (table.take(offsets + path[t], axis=0) > uniform[t + 1]).argmax(-1)
-    return np.ascontiguousarray(path.T)

@@ -7,9 +7,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import take_rows
 from icrl_agents.attention import SoftmaxAttention
 from icrl_agents.compressed.contexts import CompressedContexts
+from icrl_agents.eligibility import eligibility_traces
 from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
 
@@ -53,7 +53,7 @@ def attention(layer: TemporalShiftLayer, contexts: CompressedContexts) -> Tensor
 
 def _is_compressible(block: torch.nn.Module) -> bool:
     if type(block) is LinearAttentionLayer:
-        return block.prompt == "discounted" and block.scaling == "none" and block.trace_decay == 0.0
+        return True
     if type(block) in (TemporalShiftLayer, DualHeadLayer):
         attention = cast(TemporalShiftLayer, block).attention
         return type(attention) is SoftmaxAttention and hasattr(attention.kernel, "score")
@@ -95,15 +95,18 @@ def _affine_map(block: TemporalShiftLayer, contexts: CompressedContexts) -> tupl
 
 
 def _linear_values(blocks: list[LinearAttentionLayer], loops: int, contexts: CompressedContexts) -> Tensor:
-    """Iterates T ← T + (Σ_h P_h T G Tᵀ Q_h) T with the moments G = (1/n) Σ_k z_k z_kᵀ of the prompt's columns."""
-    d, start = contexts.points.shape[-1], contexts.path[:, :-1]
-    states = take_rows(contexts.points, contexts.path)
-    bootstrap = contexts.discounts[..., None] * states[:, 1:]
-    Z = torch.cat([states[:, :-1], bootstrap, contexts.rewards.gather(-1, start)[..., None]], dim=-1)
-    G = (Z.mT @ Z / max(len(contexts), 1))[:, None]
-    T = torch.eye(2 * d + 1, dtype=Z.dtype, device=Z.device).expand(len(Z), 1, -1, -1)
+    """Iterates T ← T + (Σ_h P_h T G Tᵀ Q_h) T with the moments G = (1/n) Z M Zᵀ of the prompt's columns.
+
+    After each layer every column z has become T z, and so Z M Zᵀ has become T Z M Zᵀ Tᵀ.
+    """
+    context, n = contexts.context, len(contexts)
+    tokens = blocks[0].tokens(context, contexts.points)
+    Z, queries = tokens[:, :n], tokens[:, n:]
+    decays = {block.trace_decay for block in blocks}
+    moments = {decay: (Z.mT @ eligibility_traces(context, Z, decay) / max(n, 1))[:, None] for decay in decays}
+    T = torch.eye(Z.shape[-1], dtype=Z.dtype, device=Z.device).expand(len(Z), 1, -1, -1)
     for _ in range(loops):
         for block in blocks:
-            A = block.P.to(Z) @ (T @ G @ T.mT) @ block.Q.to(Z)
+            A = block.P.to(Z) @ (T @ moments[block.trace_decay] @ T.mT) @ block.Q.to(Z)
             T = T + A.sum(1, keepdim=True) @ T
-    return -(contexts.points @ T[:, 0, -1, :d, None])[..., 0]
+    return -(queries @ T[:, 0, -1, :, None])[..., 0]

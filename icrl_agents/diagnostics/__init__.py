@@ -7,17 +7,15 @@ from icrl_agents.diagnostics.contraction import (
     spectral_radius,
     sufficient_bound,
 )
+from icrl_agents.diagnostics.distances import attention_distance, value_distance, value_row_distance
 from icrl_agents.diagnostics.emergence import (
     attention_by_layer,
-    attention_distance,
     context_diagonality,
     implicit_weight_similarity,
     sensitivity_similarity,
     sign_pattern,
     sign_rate,
     value_difference,
-    value_distance,
-    value_row_distance,
     value_weights,
 )
 from icrl_agents.diagnostics.errors import centred_msve, msve, relative_centred_msve, relative_msve, td_loss

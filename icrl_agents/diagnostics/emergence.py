@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
 from icrl_agents.compressed import CompressedContexts, attention
-from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer, TemporalShiftLayer
+from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, TemporalShiftLayer
 from icrl_agents.prompt import MEMORY
 from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import ValueFunction
@@ -26,7 +24,7 @@ def value_weights(transformer: InContextTransformer) -> Tensor:
     Raises:
         TypeError: If a block has no memory prompt.
     """
-    return torch.stack([_value_row(block)[-MEMORY:] for block in transformer.blocks])
+    return torch.stack([value_row(block)[-MEMORY:] for block in transformer.blocks])
 
 
 def sign_pattern(transformer: InContextTransformer) -> list[tuple[int, ...]]:
@@ -40,47 +38,6 @@ def sign_rate(transformers: list[InContextTransformer]) -> float:
         raise ValueError("transformers: expected at least one, got none.")
     hits = [all(signs == TD_PATTERN for signs in sign_pattern(transformer)) for transformer in transformers]
     return sum(hits) / len(hits)
-
-
-def value_distance(transformer: InContextTransformer) -> Tensor:
-    """Distance of each block's V to the construction up to a positive scale, min_{c ≥ 0} ‖cV − V*‖ / ‖V*‖.
-
-    It is 0 at the construction, √(1 − cos²) in general and 1 where V is orthogonal to V* or worse. Two heads count
-    as one vector; the linear construction's matrix is P = e eᵀ. Of a form with fewer free weights, the entries that
-    are fixed agree.
-
-    Returns:
-        ``(blocks,)``.
-    """
-    return torch.stack([_distance(*_value_pair(block)) for block in transformer.blocks])
-
-
-def value_row_distance(transformer: InContextTransformer) -> Tensor:
-    """``value_distance`` of row v of the value head alone, which is what reaches the read-out; ``(blocks,)``.
-
-    In the construction it is (+1, +1, −1) on (R, u, v) and 0 on the features; the linear one's is that of P.
-    """
-    distances = []
-    for block in transformer.blocks:
-        if isinstance(block, LinearAttentionLayer):
-            row = block.P.detach()[:, -1]
-            constructed = torch.zeros_like(row)
-            constructed[:, -1] = 1.0
-        else:
-            row = _value_row(block)
-            constructed = torch.zeros_like(row)
-            constructed[-MEMORY:] = torch.tensor(TD_PATTERN)
-        distances.append(_distance(row, constructed))
-    return torch.stack(distances)
-
-
-def attention_distance(transformer: InContextTransformer) -> Tensor:
-    """Distance of each block's A to the construction up to a positive scale, ``(blocks,)``; see ``value_distance``.
-
-    For softmax blocks A* has the identity on the features and 0 elsewhere; on the features both are first centred
-    over the keys, since softmax does not see what all keys share. For linear ones Q* = [[−I, I, 0], 0, 0], C = I.
-    """
-    return torch.stack([_distance(*_attention_pair(block)) for block in transformer.blocks])
 
 
 def context_diagonality(transformer: InContextTransformer, contexts: CompressedContexts) -> Tensor:
@@ -98,7 +55,7 @@ def context_diagonality(transformer: InContextTransformer, contexts: CompressedC
     if any(isinstance(block, FullAttentionLayer) for block in transformer.blocks):
         matrices = attention_by_layer(transformer, contexts)
     else:
-        matrices = [attention(_softmax(block), contexts) for block in transformer.blocks]
+        matrices = [attention(softmax_block(block), contexts) for block in transformer.blocks]
     visited = contexts.counts > 0
     diagonals = torch.stack([matrix.diagonal(dim1=-2, dim2=-1) for matrix in matrices]).mean(0)
     return (diagonals * visited).sum(-1) / visited.sum(-1)
@@ -112,7 +69,7 @@ def attention_by_layer(transformer: InContextTransformer, contexts: CompressedCo
     """
     M, blocks = contexts.points.shape[-2], list(transformer.blocks)
     if not any(isinstance(block, FullAttentionLayer) for block in blocks):
-        return [attention(_softmax(block), contexts) for block in blocks] * transformer.loops
+        return [attention(softmax_block(block), contexts) for block in blocks] * transformer.loops
     matrices = []
     for depth, tokens in enumerate(transformer.hidden_states(contexts.context, contexts.points)):
         block = blocks[depth % len(blocks)]
@@ -122,7 +79,7 @@ def attention_by_layer(transformer: InContextTransformer, contexts: CompressedCo
             weights = block.attention(tokens, contexts.context).mean(-3)
             matrices.append(contexts.by_point(weights[..., -M:, :]))
         else:
-            matrices.append(attention(_softmax(block), contexts))
+            matrices.append(attention(softmax_block(block), contexts))
     return matrices
 
 
@@ -171,21 +128,17 @@ def _gradient(value_function: ValueFunction, states: Tensor) -> Tensor:
         return torch.autograd.grad(value_function(queries).sum(), queries)[0]
 
 
-def _distance(found: Tensor, constructed: Tensor) -> Tensor:
-    cosine = torch.cosine_similarity(found.flatten(), constructed.flatten(), dim=0).clamp(0.0, 1.0)
-    return (1.0 - cosine.square()).clamp(min=0.0).sqrt()
-
-
-def _value_row(block: torch.nn.Module) -> Tensor:
+def value_row(block: torch.nn.Module) -> Tensor:
+    """Row v of the value head: on (R, u, v), or on all rows of the prompt where all weights are free."""
     if isinstance(block, FullAttentionLayer):
-        return _oriented(block.V.detach())[0, -1]
-    row = _softmax(block).value_weights.detach().clone()
+        return oriented(block.V.detach())[0, -1]
+    row = softmax_block(block).value_weights.detach().clone()
     if isinstance(block, DualHeadLayer) and block.target_weights[0] < 0:
         row[1] *= -1
     return row
 
 
-def _oriented(V: Tensor) -> Tensor:
+def oriented(V: Tensor) -> Tensor:
     """V of two heads with the sign of row u, the target, such that the second head's weight on R is positive."""
     if len(V) == 1 or V[1, -2, -MEMORY] >= 0:
         return V
@@ -194,42 +147,8 @@ def _oriented(V: Tensor) -> Tensor:
     return sign[:, None] * V * sign
 
 
-def _value_pair(block: torch.nn.Module) -> tuple[Tensor, Tensor]:
-    if isinstance(block, LinearAttentionLayer):
-        constructed = torch.zeros_like(block.P)
-        constructed[:, -1, -1] = 1.0
-        return block.P.detach(), constructed
-    signs = torch.tensor(TD_PATTERN, dtype=torch.float64)
-    if isinstance(block, FullAttentionLayer):
-        constructed = torch.zeros_like(block.V)
-        for head in range(len(constructed)):
-            constructed[head, -1 - head, -MEMORY:] = signs
-        return _oriented(block.V.detach()), constructed
-    found = _value_row(block)
-    if isinstance(block, DualHeadLayer):
-        target = block.target_weights.detach().clone()
-        target[[0, 2]] *= 1.0 if target[0] >= 0 else -1.0
-        return torch.cat([found, target]), signs.repeat(2)
-    return found, signs
-
-
-def _attention_pair(block: torch.nn.Module) -> tuple[Tensor, Tensor]:
-    if isinstance(block, LinearAttentionLayer):
-        constructed, d = torch.zeros_like(block.Q), block.dim
-        constructed[:, :d, : 2 * d] = torch.cat([-torch.eye(d), torch.eye(d)], dim=-1)
-        return block.Q.detach(), constructed
-    if isinstance(block, FullAttentionLayer):
-        A, d = block.A.detach().clone(), block.dim
-        A[:, :d] -= A[:, :d].mean(1, keepdim=True)
-    else:
-        A = cast(Tensor, _softmax(block).attention.kernel.matrix).detach().mT[None]  # type: ignore[union-attr]
-        A, d = A - A.mean(1, keepdim=True), A.shape[-1]
-    constructed = torch.zeros_like(A)
-    constructed[:, :d, :d] = torch.eye(d).to(A) - 1.0 / d
-    return A, constructed
-
-
-def _softmax(block: torch.nn.Module) -> TemporalShiftLayer:
+def softmax_block(block: torch.nn.Module) -> TemporalShiftLayer:
+    """Returns the block, if it is a layer over a memory prompt; raises TypeError otherwise."""
     if not isinstance(block, TemporalShiftLayer):
         raise TypeError(f"transformer: expected layers over a memory prompt, got a {type(block).__name__}.")
     return block

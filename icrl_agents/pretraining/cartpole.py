@@ -4,36 +4,52 @@ from __future__ import annotations
 
 import numpy as np
 
-from icrl_envs.cartpole import random_cartpole
+from icrl_envs.cartpole_batch import CartPoleBatch
+
+ROLLOUTS = 64
+"""Returns from each state over which Monte-Carlo values are averaged."""
+_NEGLIGIBLE = 1e-4
 
 
-def cartpole_batch(
-    tasks: int, contexts: int, length: int, gamma: float, rng: np.random.Generator
+def cartpole_paths(
+    batch: CartPoleBatch, length: int, gamma: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns trajectories of ``length`` steps, those of one task in a row; a fallen pole starts anew.
+    """Returns a trajectory of ``length`` steps of each process; a fallen pole starts anew.
 
     Args:
-        tasks: Number of tasks.
-        contexts: Trajectories of each.
+        batch: B processes.
         length: Steps T of each.
         gamma: γ of the transitions that do not terminate.
-        rng: Source of the tasks and of the steps.
+        rng: Source of the steps.
 
     Returns:
-        Points ``(tasks · contexts, T + 1, 4)``, rewards ``(·, T + 1)`` (0 for the last point, from which no step is
-        seen) and discounts ``(·, T)``, 0 where the pole fell.
+        Points ``(B, T + 1, 4)``, rewards ``(B, T + 1)`` (0 for the last point, from which no step is seen) and
+        discounts ``(B, T)``, 0 where the pole fell.
     """
-    rows = tasks * contexts
-    points, rewards = np.empty((rows, length + 1, 4)), np.zeros((rows, length + 1))
-    discounts = np.full((rows, length), gamma)
-    processes = [random_cartpole(gamma=gamma, task_seed=int(seed)) for seed in rng.integers(2**31, size=tasks)]
-    for row in range(rows):
-        process = processes[row // contexts]
-        state = process.sample_start(rng)
-        for t in range(length):
-            points[row, t] = state
-            state, rewards[row, t], fallen = process.sample_step(state, rng)
-            if fallen:
-                state, discounts[row, t] = process.sample_start(rng), 0.0
-        points[row, length] = state
+    B = len(batch.processes)
+    points, rewards = np.empty((B, length + 1, 4)), np.zeros((B, length + 1))
+    discounts = np.full((B, length), gamma)
+    points[:, 0] = batch.sample_start(rng)
+    for t in range(length):
+        states, rewards[:, t], fallen = batch.sample_step(points[:, t], rng)
+        points[:, t + 1] = np.where(fallen[:, None], batch.sample_start(rng), states)
+        discounts[fallen, t] = 0.0
     return points, rewards, discounts
+
+
+def cartpole_returns(batch: CartPoleBatch, states: np.ndarray, gamma: float, rng: np.random.Generator) -> np.ndarray:
+    """Returns the mean discounted return of fresh rollouts from each state, ``(B,)``: its value, but for noise.
+
+    Args:
+        batch: One process per rollout, ``B · ROLLOUTS``, those of a state in a row.
+        states: ``(B, 4)``.
+        gamma: γ in [0, 1).
+        rng: Source of the steps.
+    """
+    states = np.repeat(states, ROLLOUTS, axis=0)
+    returns, weights = np.zeros(len(states)), np.ones(len(states))
+    while weights.max() > _NEGLIGIBLE:
+        states, rewards, fallen = batch.sample_step(states, rng)
+        returns += weights * rewards
+        weights = np.where(fallen, 0.0, gamma * weights)
+    return returns.reshape(-1, ROLLOUTS).mean(axis=1)

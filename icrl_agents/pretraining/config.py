@@ -10,6 +10,7 @@ from icrl_envs import arguments
 CHAINS = ("boyan", "loop", "cartpole")
 FORMS = ("temporal_shift", "dual_head", "linear")
 LOSSES = ("td", "mc", "neu", "value")
+ALGORITHMS = ("td", "residual_gradient", "average_reward")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +46,9 @@ class PretrainConfig:
     """Free weights of a softmax layer: the score matrix and the value weights, or all of V and A. P and Q always."""
     trace_decay: float = 0.0
     """λ in [0, 1] of the mask of linear layers, which then train towards TD(λ); 0 is TD(0)."""
+    algorithm: Literal["td", "residual_gradient", "average_reward"] = "td"
+    """What linear layers train towards. residual_gradient: the td loss keeps the gradient of its target.
+    average_reward: two heads over a prompt without γ; losses and values are the differential ones."""
     tied: bool = True
     """Whether one layer is looped; otherwise each has its own weights."""
     loss: Literal["td", "mc", "neu", "value"] = "td"
@@ -57,6 +61,9 @@ class PretrainConfig:
     """Tasks in a step."""
     contexts: int = 1
     """Contexts of each task in a step."""
+    windows: int | None = None
+    """TD errors of each trajectory in a step: so many contexts, and one more, slide along it, one transition apart,
+    and the target is read from the next. By default there is one, and both values are read from the same context."""
     updates: int = 1
     """Steps, each with fresh contexts, before the tasks are drawn anew."""
     steps: int = 3000
@@ -83,7 +90,7 @@ class PretrainConfig:
     def __post_init__(self) -> None:
         """Checks the arguments."""
         choices = {"chain": CHAINS, "features": ("one_hot", "random"), "form": FORMS, "loss": LOSSES}
-        choices["precision"] = ("float32", "float64")
+        choices |= {"precision": ("float32", "float64"), "algorithm": ALGORITHMS}
         for name, options in {**choices, "parametrisation": ("minimal", "full")}.items():
             arguments.choice(name, getattr(self, name), options)
         for name in ("context_length", "num_layers", "horizon", "tasks", "contexts", "updates", "evaluation_tasks"):
@@ -100,6 +107,8 @@ class PretrainConfig:
             arguments.real(name, getattr(self, name), 0.0, low_open=True)
         self._check_features()
         self._check_combinations()
+        self._check_algorithm()
+        self._check_windows()
 
     @property
     def dim(self) -> int:
@@ -138,3 +147,25 @@ class PretrainConfig:
                 raise ValueError("min_layers: expected one looped layer, got tied=False, whose depth is fixed.")
         if self.loss == "neu" and self.tasks * self.contexts < 2:
             raise ValueError("tasks: expected at least two contexts for loss 'neu', which multiplies two halves.")
+
+    def _check_algorithm(self) -> None:
+        if self.algorithm == "td":
+            return
+        losses = ("td",) if self.algorithm == "residual_gradient" else ("td", "value")
+        if self.form != "linear" or self.trace_decay > 0 or self.loss not in losses:
+            raise ValueError(
+                f"algorithm: {self.algorithm!r} expects form 'linear', trace_decay 0 and loss {' or '.join(losses)}, "
+                f"got {self.form!r}, {self.trace_decay} and {self.loss!r}."
+            )
+        if self.algorithm == "average_reward" and self.chain == "cartpole":
+            raise ValueError("algorithm: 'average_reward' expects a chain that goes on for ever, got 'cartpole'.")
+
+    def _check_windows(self) -> None:
+        if self.windows is None:
+            return
+        arguments.integer("windows", self.windows, 1)
+        if self.loss != "td" or self.expectations or self.algorithm != "td" or self.chain == "cartpole":
+            raise ValueError(
+                "windows: expected the sampled loss 'td', algorithm 'td' and a chain, whose states come again, got "
+                f"loss {self.loss!r}, expectations {self.expectations}, {self.algorithm!r} and {self.chain!r}."
+            )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from icrl_agents.pretraining.measurements import TrainingRow
 
-SCALARS = ("loss", "diagonality", "value_error", "weight_reward", "weight_target", "weight_value")
+SCALARS = ("loss", "diagonality", "value_error", "return_error", "weight_reward", "weight_target", "weight_value")
 """Columns of ``TrainingRow`` that are shown."""
 
 

@@ -14,6 +14,7 @@ from icrl_agents.files import check_writable
 from icrl_agents.machine import one_thread
 from icrl_agents.pretraining.batches import batches
 from icrl_agents.pretraining.config import PretrainConfig
+from icrl_agents.pretraining.distributed import check_agreement, is_first, shared_loss
 from icrl_agents.pretraining.events import check_tensorboard, event_file
 from icrl_agents.pretraining.losses import loss_of
 from icrl_agents.pretraining.measurements import Measurements, TrainingRow
@@ -54,7 +55,7 @@ def pretrain(
     """Trains a transformer from small random weights on contexts of fresh random tasks.
 
     Nothing but ``config`` decides the result: it does not depend on global random states, nor on how often training
-    was interrupted.
+    was interrupted. Processes that torchrun has started share the rows of each batch; the first of them writes.
 
     Args:
         config: What is trained on what.
@@ -80,46 +81,56 @@ def pretrain(
         if folder is None:
             raise ValueError("folder: expected one for tensorboard=True, got None.")
     transformer = random_transformer(config)
-    optimiser = torch.optim.Adam(transformer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+    optimiser = torch.optim.Adam(
+        transformer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
+    )
     state = TrainingState(config, transformer, optimiser)
     path = None if folder is None else Path(folder)
     if path is not None:
-        check_writable(path)
+        if is_first():
+            check_writable(path)
         load_state(state, path)
+    check_agreement(len(state.losses))
+    loss = shared_loss(config, transformer, loss_of(config))
     measure, full_depth = Measurements(config), transformer.loops
     last = config.steps if until is None else min(until, config.steps)
     steps = range(len(state.losses), last)
     with (
         one_thread(),
-        event_file(path if tensorboard else None, steps.start) as write,
-        tqdm(total=last, initial=steps.start, disable=not progress, file=sys.stderr) as bar,
+        event_file(path if tensorboard and is_first() else None, steps.start) as write,
+        tqdm(total=last, initial=steps.start, disable=not (progress and is_first()), file=sys.stderr) as bar,
     ):
         for step, batch in zip(steps, batches(config, steps.start), strict=False):
             if step % config.evaluate_every == 0:
                 write(_record(state, measure, step, bar))
             transformer.loops = loops_of(config, step)
-            _take_step(state, loss_of(config)(transformer, batch), step)
+            _take_step(state, loss(batch), step)
             transformer.loops = full_depth
             bar.update()
-            if path is not None and (step + 1) % save_every == 0:
+            if path is not None and is_first() and (step + 1) % save_every == 0:
                 save_state(state, path)
         if last == config.steps and (not state.rows or state.rows[-1].step < last):
             write(_record(state, measure, last, bar))
-    if path is not None:
+    if path is not None and is_first():
         save_state(state, path)
     transformer.requires_grad_(False)
     return PretrainResult(config, transformer, torch.tensor(state.losses).double(), state.rows, state.snapshots)
 
 
 def _take_step(state: TrainingState, loss: torch.Tensor, step: int) -> None:
-    state.optimiser.zero_grad()
+    parameters = state.optimiser.param_groups[0]["params"]
+    for parameter in parameters:
+        parameter.grad = None
     loss.backward()
-    parameters = list(state.transformer.parameters())
-    norm = torch.nn.utils.clip_grad_norm_(parameters, state.config.max_norm)
-    if not bool(torch.isfinite(norm + loss.detach())):
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    norm = math.hypot(*(gradient.norm().item() for gradient in gradients))
+    if not math.isfinite(norm + loss.item()):
         raise DivergenceError(
             f"the loss or its gradient is not finite at step {step}; take a smaller learning_rate or fewer layers."
         )
+    if norm > state.config.max_norm:
+        for gradient in gradients:
+            gradient.mul_(state.config.max_norm / norm)
     if state.config.decay:
         state.optimiser.param_groups[0]["lr"] = state.config.learning_rate * (1.0 - step / state.config.steps)
     state.optimiser.step()
@@ -131,6 +142,7 @@ def _record(state: TrainingState, measure: Measurements, step: int, bar: tqdm) -
     row = measure(state.transformer, step, loss)
     state.rows.append(row)
     state.snapshots.append({name: weight.detach().clone() for name, weight in state.transformer.state_dict().items()})
-    shown = {"loss": loss, "diagonality": row.diagonality, "error": row.value_error}
+    error = row.return_error if state.config.chain == "cartpole" else row.value_error
+    shown = {"loss": loss, "diagonality": row.diagonality, "error": error}
     bar.set_postfix_str(", ".join(f"{name} {number:.3g}" for name, number in shown.items() if not math.isnan(number)))
     return row

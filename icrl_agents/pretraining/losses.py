@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,16 +11,25 @@ from torch import Tensor
 from icrl_agents.compressed import state_values
 from icrl_agents.pretraining.batches import Batch
 from icrl_agents.pretraining.config import PretrainConfig
+from icrl_agents.pretraining.sliding import sliding_td_loss
 from icrl_agents.transformer import InContextTransformer
 
-Loss = Callable[[InContextTransformer, Batch], Tensor]
+Loss = Callable[[InContextTransformer, Any], Tensor]
+"""Of a ``Batch``; of ``SlidingWindows`` where the configuration asks for windows."""
 
 
 def loss_of(config: PretrainConfig) -> Loss:
     """Returns the loss that ``config`` asks for."""
-    expected: dict[str, Loss] = {"td": expected_td_loss, "neu": expected_neu_loss}
+    if config.windows is not None:
+        return sliding_td_loss
     sampled: dict[str, Loss] = {"td": td_loss, "neu": neu_loss, "mc": monte_carlo_loss, "value": value_loss}
-    return expected[config.loss] if config.expectations else sampled[config.loss]
+    expected: dict[str, Loss] = {"td": expected_td_loss, "neu": expected_neu_loss}
+    if config.algorithm == "residual_gradient":
+        sampled["td"], expected["td"] = residual_loss, expected_residual_loss
+    elif config.algorithm == "average_reward":
+        sampled |= {"td": differential_loss, "value": differential_value_loss}
+        expected["td"] = expected_differential_loss
+    return (expected if config.expectations else sampled)[config.loss]
 
 
 def td_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:
@@ -32,6 +42,42 @@ def expected_td_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:
     _, mu, _ = _known(batch)
     errors = _expected_errors(state_values(transformer, batch.contexts), batch, stop=True)
     return (mu * errors.square()).sum(-1).mean()
+
+
+def residual_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:
+    """Mean (R + γ v̂(S_{n+1}) − v̂(S_n))², the gradient of the target included."""
+    return _sampled_errors(state_values(transformer, batch.contexts), batch, stop=False).square().mean()
+
+
+def expected_residual_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:
+    """Mean over contexts of Σ_s μ(s) (r(s) + γ (P v̂)(s) − v̂(s))², the gradient of the target included."""
+    _, mu, _ = _known(batch)
+    errors = _expected_errors(state_values(transformer, batch.contexts), batch, stop=False)
+    return (mu * errors.square()).sum(-1).mean()
+
+
+def differential_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:
+    """Differential semi-gradient TD, mean (R − r̄ + sg[v̂(S_{n+1})] − v̂(S_n))², r̄ the mean reward of the context."""
+    values, contexts = state_values(transformer, batch.contexts), batch.contexts
+    average = contexts.rewards.gather(-1, contexts.path[:, :-1]).mean(-1)
+    now, following = batch.future[:, 0], batch.future[:, 1]
+    targets = _at(contexts.rewards, now) - average + _at(values.detach(), following)
+    return (targets - _at(values, now)).square().mean()
+
+
+def expected_differential_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:
+    """Mean over contexts of Σ_s μ(s) (r(s) − μᵀr + (P sg[v̂])(s) − v̂(s))²."""
+    P, mu, _ = _known(batch)
+    values, rewards = state_values(transformer, batch.contexts), batch.contexts.rewards
+    targets = rewards - (mu * rewards).sum(-1, keepdim=True) + (P @ values.detach()[..., None])[..., 0]
+    return (mu * (targets - values).square()).sum(-1).mean()
+
+
+def differential_value_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:
+    """Mean over contexts of Σ_s μ(s) (h(s) − v̂(s) + μᵀv̂)² against the exact differential value h, μᵀh = 0."""
+    _, mu, exact = _known(batch)
+    values = state_values(transformer, batch.contexts)
+    return (mu * (exact - values + (mu * values).sum(-1, keepdim=True)).square()).sum(-1).mean()
 
 
 def monte_carlo_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:

@@ -6,20 +6,18 @@ import math
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from icrl_agents.compressed import state_values
+from icrl_agents.diagnostics.distances import attention_distance, value_distance, value_row_distance
 from icrl_agents.diagnostics.emergence import (
-    attention_distance,
     context_diagonality,
     implicit_weight_similarity,
     sensitivity_similarity,
-    value_distance,
-    value_row_distance,
     value_weights,
 )
 from icrl_agents.pretraining.batches import evaluation_batch
 from icrl_agents.pretraining.config import PretrainConfig
+from icrl_agents.pretraining.errors import return_error, value_error
 from icrl_agents.pretraining.model import construction
 from icrl_agents.transformer import InContextTransformer
 
@@ -36,8 +34,10 @@ class TrainingRow:
         step: Steps taken so far.
         loss: Mean loss of the last 100 steps.
         diagonality: Mean kernel diagonality on the held-out contexts.
-        value_error: Σ μ (v̂ − v)² / Σ μ v² over the held-out tasks.
+        value_error: Σ μ (v̂ − v)² / Σ μ v² over the held-out tasks, v exact; centred under average reward.
         construction_error: The same for the constructed transformer of the same depth, on the same contexts.
+        return_error: Σ (v̂ − G)² / Σ (G − Ḡ)² against Monte-Carlo values G, where no exact ones are known.
+        construction_return_error: The same for the constructed transformer.
         value_difference: Σ μ (v̂ − v̂*)² / Σ μ v², v̂* of the constructed transformer.
         implicit_weight_similarity: Against the constructed transformer.
         sensitivity_similarity: Against the constructed transformer, if that is differentiable in the query.
@@ -55,6 +55,8 @@ class TrainingRow:
     diagonality: float
     value_error: float
     construction_error: float
+    return_error: float
+    construction_return_error: float
     value_difference: float
     implicit_weight_similarity: float
     sensitivity_similarity: float
@@ -87,35 +89,31 @@ class Measurements:
 
     def __call__(self, transformer: InContextTransformer, step: int, loss: float) -> TrainingRow:
         """Returns the row of ``transformer`` after ``step`` steps, at a training loss of ``loss``."""
-        linear = self.config.form == "linear"
+        config, batch, linear = self.config, self.batch, self.config.form == "linear"
         with torch.no_grad():
-            values = state_values(transformer, self.batch.contexts)
-            diagonal = math.nan if linear else context_diagonality(transformer, self.batch.contexts).mean().item()
+            values = state_values(transformer, batch.contexts)
+            diagonal = math.nan if linear else context_diagonality(transformer, batch.contexts).mean().item()
             weights = [math.nan] * 3 if linear else value_weights(transformer).mean(0).tolist()
         weight_similarity, sensitivity = self._similarities(transformer)
         return TrainingRow(
-            seed=self.config.seed,
+            seed=config.seed,
             step=step,
             loss=loss,
             diagonality=diagonal,
-            value_error=self._relative(values, self.batch.values),
-            construction_error=self._relative(self._reference, self.batch.values),
-            value_difference=self._relative(values, self._reference),
+            value_error=value_error(config, batch, values),
+            construction_error=value_error(config, batch, self._reference),
+            return_error=return_error(batch, values),
+            construction_return_error=return_error(batch, self._reference),
+            value_difference=value_error(config, batch, values, self._reference),
             implicit_weight_similarity=weight_similarity,
             sensitivity_similarity=sensitivity,
             weight_reward=weights[0],
             weight_target=weights[1],
             weight_value=weights[2],
-            value_distance=value_distance(transformer).mean().item(),
-            value_row_distance=value_row_distance(transformer).mean().item(),
-            attention_distance=attention_distance(transformer).mean().item(),
+            value_distance=value_distance(transformer, self.construction).mean().item(),
+            value_row_distance=value_row_distance(transformer, self.construction).mean().item(),
+            attention_distance=attention_distance(transformer, self.construction).mean().item(),
         )
-
-    def _relative(self, values: Tensor, targets: Tensor | None) -> float:
-        exact, mu = self.batch.values, self.batch.stationary
-        if exact is None or mu is None or targets is None:
-            return math.nan
-        return float((mu * (values - targets).square()).sum() / (mu * exact.square()).sum())
 
     def _similarities(self, transformer: InContextTransformer) -> tuple[float, float]:
         if self.batch.stationary is None:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.attention import SoftmaxAttention
-from icrl_agents.constructions import linear_td, td_lambda, weighted_softmax_td
-from icrl_agents.kernels import DotProduct, Identity
+from icrl_agents.constructions import average_reward_td, linear_td, residual_gradient, td_lambda, weighted_softmax_td
+from icrl_agents.kernels import RBF, DotProduct, Identity
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.pretraining.config import PretrainConfig
 from icrl_agents.prompt import MEMORY
@@ -45,15 +45,21 @@ def construction(config: PretrainConfig) -> InContextTransformer:
     """Returns the constructed transformer that ``config`` trains towards, of the same form and depth.
 
     Softmax layers attend to equal states: nearly only, with a score of 8 · 1{s = s′}, where features are one-hot, and
-    exactly only otherwise. Linear layers take the largest stable step.
+    exactly only otherwise; in CartPole, where no state comes twice, to near ones, by an RBF of the median length
+    scale. Linear layers take the largest stable step.
     """
+    d, L = config.dim, config.num_layers
     if config.form == "linear":
         if config.trace_decay > 0:
-            return td_lambda(config.dim, config.num_layers, config.trace_decay)
-        return linear_td(config.dim, config.num_layers)
-    one_hot = config.features == "one_hot" and config.chain != "cartpole"
-    kernel = DotProduct(SHARP_SCORE * torch.eye(config.dim)) if one_hot else Identity()
-    return weighted_softmax_td(kernel, config.num_layers, form=config.form)
+            return td_lambda(d, L, config.trace_decay)
+        return {"td": linear_td, "residual_gradient": residual_gradient, "average_reward": average_reward_td}[
+            config.algorithm
+        ](d, L)
+    if config.chain == "cartpole":
+        kernel = RBF("median")
+    else:
+        kernel = DotProduct(SHARP_SCORE * torch.eye(d)) if config.features == "one_hot" else Identity()
+    return weighted_softmax_td(kernel, L, form=config.form)
 
 
 def _layer(config: PretrainConfig, generator: torch.Generator) -> nn.Module:
@@ -63,8 +69,11 @@ def _layer(config: PretrainConfig, generator: torch.Generator) -> nn.Module:
 
     d = config.dim
     if config.form == "linear":
-        P, Q = normal(2 * d + 1, 2 * d + 1), normal(2 * d + 1, 2 * d + 1)
-        return LinearAttentionLayer(P, Q, trace_decay=config.trace_decay)
+        average = config.algorithm == "average_reward"
+        heads, D = (2, 2 * d + 2) if average else (1, 2 * d + 1)
+        prompt = "average_reward" if average else "discounted"
+        P, Q = normal(heads, D, D), normal(heads, D, D)
+        return LinearAttentionLayer(P, Q, prompt=prompt, trace_decay=config.trace_decay)
     if config.parametrisation == "full":
         heads = 2 if config.form == "dual_head" else 1
         shape = heads, d + MEMORY, d + MEMORY

@@ -24,6 +24,10 @@ PRESETS: dict[str, PretrainConfig] = {
         steps=10_000,
         evaluation_tasks=256,
     ),
+    "loop": PretrainConfig(chain="loop", num_features=20, num_layers=DEPTH, evaluation_tasks=256),
+    "cartpole": PretrainConfig(
+        chain="cartpole", context_length=40, num_layers=20, precision="float32", steps=1000, evaluate_every=50
+    ),
     "full": PretrainConfig(
         num_states=5,
         context_length=30,
@@ -50,7 +54,7 @@ PRESETS: dict[str, PretrainConfig] = {
         evaluation_tasks=256,
     ),
 }
-SEEDS = {"boyan": 3, "boyan-paper": 10, "full": 3, "linear": 1}
+SEEDS = {"boyan": 3, "boyan-paper": 10, "loop": 3, "cartpole": 3, "full": 3, "linear": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +71,12 @@ class PretrainStudyConfig:
         ValueError: If an argument is out of range; the message names it.
     """
 
-    preset: tyro.conf.Positional[Literal["boyan", "boyan-paper", "full", "linear"]] = "boyan"
-    """boyan: softmax, 10 states, 60 layers, a minute. boyan-paper: longer contexts and training, 10 seeds.
-    full: all weights free. linear: linear attention, 4 features, 3 layers, 4,000 chains."""
+    preset: tyro.conf.Positional[Literal["boyan", "boyan-paper", "loop", "cartpole", "full", "linear"]] = "boyan"
+    """boyan: softmax, 10 states, 60 layers, a minute. boyan-paper: longer contexts and training, 10 seeds. loop: boyan
+    on random ergodic chains. cartpole: CartPole with random physics, measured against Monte-Carlo returns. full: all
+    weights free. linear: linear attention, 4 features, 3 layers, 4,000 chains."""
     seeds: int | None = None
-    """Number of seeds; the preset's own by default (3, 10, 3, 1)."""
+    """Number of seeds; the preset's own by default (10 for boyan-paper, 1 for linear, 3 for the others)."""
     first_seed: int = 0
     """The first of the seeds; the others follow it."""
     chain: Literal["boyan", "loop"] | None = None
@@ -82,6 +87,8 @@ class PretrainStudyConfig:
     """Free weights, if not the preset's."""
     trace_decay: float | None = None
     """λ of linear layers, if not the preset's 0."""
+    algorithm: Literal["td", "residual_gradient", "average_reward"] | None = None
+    """What linear layers train towards, if not the preset's td."""
     tied: bool | None = None
     """Whether one layer is looped, if not as in the preset."""
     loss: Literal["td", "mc", "neu", "value"] | None = None
@@ -90,6 +97,8 @@ class PretrainStudyConfig:
     """Whether td and neu sum over queries, if not as in the preset."""
     features: Literal["one_hot", "random"] | None = None
     """Features, if not the preset's."""
+    representable: bool | None = None
+    """Whether values are linear in the features, if not as in the preset."""
     num_features: int | None = None
     """Dimension of the features, if not the preset's."""
     num_states: int | None = None
@@ -100,6 +109,8 @@ class PretrainStudyConfig:
     """Depth, if not the preset's."""
     min_layers: int | None = None
     """Shallowest depth, if not the preset's."""
+    windows: int | None = None
+    """TD errors of each trajectory in a step, from contexts that slide along it; by default one."""
     steps: int | None = None
     """Steps of training, if not the preset's."""
     learning_rate: float | None = None

@@ -37,19 +37,25 @@ SOFTMAX_PANELS: tuple[tuple[str, Curves], ...] = (
     ),
 )
 LINEAR_PANELS: tuple[tuple[str, Curves], ...] = (
-    ("relative value difference to linear TD", {"value_difference": "value difference"}),
+    ("relative value difference to the construction", {"value_difference": "value difference"}),
     (
-        "similarity to linear TD",
+        "similarity to the construction",
         {"implicit_weight_similarity": "implicit weights", "sensitivity_similarity": "sensitivity"},
     ),
     ("relative value error", {"value_error": "pretrained", "construction_error": "constructed, same depth"}),
     ("distance to the construction", {"value_distance": "P", "attention_distance": "Q"}),
+)
+RETURN_PANEL: tuple[str, Curves] = (
+    "relative error against Monte-Carlo returns",
+    {"return_error": "pretrained", "construction_return_error": "constructed, RBF kernel"},
 )
 
 
 def training_figure(results: Sequence[PretrainResult], path: Path) -> None:
     """Measurements along training: interquartile means over seeds with 95 % bootstrap bands."""
     panels = LINEAR_PANELS if results[0].config.form == "linear" else SOFTMAX_PANELS
+    if results[0].config.chain == "cartpole":
+        panels = [RETURN_PANEL if title == "relative value error" else (title, own) for title, own in panels]
     figure, axes = _grid(1, len(panels), width=3.6, height=3.0)
     steps = [row.step for row in results[0].rows]
     for axis, (title, curves) in zip(axes[0], panels, strict=True):
@@ -85,7 +91,7 @@ def attention_figure(result: PretrainResult, path: Path) -> None:
             largest = float(np.abs(matrix).max())
             scale: dict[str, Any] = {"vmin": -largest, "vmax": largest, "cmap": "RdBu_r"}
             if name.startswith("layer"):
-                scale = {"vmin": 0.0, "vmax": 1.0, "cmap": "viridis"}
+                scale = {"vmin": 0.0, "vmax": max(other[name].max() for other in pictures), "cmap": "viridis"}
             image = axis.imshow(matrix, **scale)
             axis.set(xticks=[], yticks=[], title=title if row == 0 else "")
             if column == 0:
@@ -98,12 +104,12 @@ def attention_figure(result: PretrainResult, path: Path) -> None:
 def generalisation_figure(rows: Sequence[GeneralisationRow], path: Path) -> None:
     """Value errors on fresh tasks against each number that differs from training, which is marked."""
     changes = list(dict.fromkeys(row.changed for row in rows))
-    figure, axes = _grid(1, len(changes), width=3.8, height=3.0)
+    figure, axes = _grid(1, len(changes), width=3.8, height=3.0, shared=True)
     for axis, changed in zip(axes[0], changes, strict=True):
         own = [row for row in rows if row.changed == changed]
         values = sorted({row.value for row in own})
         for colour, name, label in zip(
-            COLOURS, ("value_error", "construction_error"), ("pretrained", "constructed, same depth"), strict=False
+            COLOURS, ("error", "construction_error"), ("pretrained", "constructed, same depth"), strict=False
         ):
             by_seed = {seed: {row.value: getattr(row, name) for row in own if row.seed == seed} for seed in _seeds(own)}
             samples = np.array([[errors[value] for value in values] for errors in by_seed.values()])
@@ -112,9 +118,10 @@ def generalisation_figure(rows: Sequence[GeneralisationRow], path: Path) -> None
         axis.axvline(own[0].trained, color="black", linewidth=0.8, linestyle=":", label="trained with")
         axis.set(xlabel=LABELS[changed], xscale="log", yscale="log")
         axis.set_xticks(values, [str(value) for value in values])
-        axis.minorticks_off()
+        axis.xaxis.minorticks_off()
         axis.grid(alpha=0.25, linewidth=0.5)
-    axes[0, 0].set_ylabel("relative value error")
+    truth = "exact values" if rows[0].measure == "value" else "Monte-Carlo returns"
+    axes[0, 0].set_ylabel(f"relative error against {truth}")
     axes[0, 0].legend(frameon=False, fontsize=8)
     figure.savefig(path, dpi=150)
 
@@ -122,7 +129,9 @@ def generalisation_figure(rows: Sequence[GeneralisationRow], path: Path) -> None
 def _pictures(transformer: InContextTransformer, result: PretrainResult) -> dict[str, np.ndarray]:
     block = transformer.blocks[0]
     if isinstance(block, LinearAttentionLayer):
-        return {"P": block.P[0].detach().numpy(), "Q": block.Q[0].detach().numpy()}
+        named = {"P": block.P, "Q": block.Q}
+        heads = range(len(block.P))
+        return {f"{n}{h + 1 if len(heads) > 1 else ''}": W[h].detach().numpy() for h in heads for n, W in named.items()}
     contexts = evaluation_batch(result.config).contexts
     task = int((contexts.counts > 0).sum(-1).argmax())
     contexts = contexts.rows(slice(task, task + 1))
@@ -153,7 +162,7 @@ def _seeds(rows: Sequence[GeneralisationRow]) -> list[int]:
     return list(dict.fromkeys(row.seed for row in rows))
 
 
-def _grid(rows: int, columns: int, *, width: float, height: float) -> tuple[Figure, np.ndarray]:
+def _grid(rows: int, columns: int, *, width: float, height: float, shared: bool = False) -> tuple[Figure, np.ndarray]:
     figure = Figure(figsize=(width * columns, height * rows + 0.3), layout="constrained")
     FigureCanvasAgg(figure)
-    return figure, figure.subplots(rows, columns, squeeze=False)
+    return figure, figure.subplots(rows, columns, squeeze=False, sharey=shared)

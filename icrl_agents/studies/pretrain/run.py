@@ -7,6 +7,7 @@ import sys
 from tqdm import tqdm
 
 from icrl_agents.pretraining import PretrainResult, pretrain
+from icrl_agents.pretraining.distributed import is_first
 from icrl_agents.pretraining.events import check_tensorboard
 from icrl_agents.studies.pretrain.config import PretrainStudyConfig
 from icrl_agents.studies.pretrain.figures import attention_figure, generalisation_figure, training_figure
@@ -25,7 +26,8 @@ def run(config: PretrainStudyConfig) -> list[PretrainResult]:
     if config.tensorboard:
         check_tensorboard()
     folder = config.folder
-    open_folder(folder, config)
+    if is_first():
+        open_folder(folder, config)
     results: list[PretrainResult] = []
     for training in config.trainings():
         place = folder / f"seed_{training.seed}"
@@ -33,8 +35,11 @@ def run(config: PretrainStudyConfig) -> list[PretrainResult]:
             result = pretrain(training, folder=place, progress=True, tensorboard=config.tensorboard)
         except DivergenceError as error:
             raise ValueError(f"seed {training.seed}: {error}") from error
-        result.transformer.save_pretrained(place)
+        if is_first():
+            result.transformer.save_pretrained(place)
         results.append(result)
+    if not is_first():
+        return results
     tests: list[GeneralisationRow] = []
     for result in tqdm(results, desc="generalisation", unit="seed", file=sys.stderr):
         tests += generalisation(result)

@@ -1,0 +1,131 @@
+"""Distance of a transformer's weights to those of a construction, up to what its layers cannot tell apart."""
+
+from __future__ import annotations
+
+from itertools import permutations
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from icrl_agents.constructions import average_reward_td, linear_td
+from icrl_agents.diagnostics.emergence import TD_PATTERN, oriented, softmax_block, value_row
+from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer
+from icrl_agents.prompt import MEMORY
+from icrl_agents.transformer import InContextTransformer
+
+
+def value_distance(transformer: InContextTransformer, construction: InContextTransformer | None = None) -> Tensor:
+    """Distance of each block's V to the construction up to a positive scale, min_{c ≥ 0} ‖cV − V*‖ / ‖V*‖.
+
+    It is 0 at the construction, √(1 − cos²) in general and 1 where V is orthogonal to V* or worse. Two softmax heads
+    count as one vector, in which the sign of the memory row u is a convention; of a form with fewer free weights,
+    the entries that are fixed agree.
+
+    In a linear layer, V is P. It acts through Σ_h P_h (·) Q_h alone: heads may swap, and P_h may be multiplied by any
+    c ≠ 0 if Q_h is divided by it. So heads are matched to the construction's and each gets one sign, common to its P
+    and its Q, such that both together fit best; the distance is the root mean square over heads. A flip of one of
+    the two alone is no symmetry: it leaves one of the distances at 1.
+
+    Args:
+        transformer: Softmax or linear blocks.
+        construction: What linear blocks are compared with; by default ``linear_td`` (``average_reward_td`` for the
+            average-reward prompt).
+
+    Returns:
+        ``(blocks,)``.
+    """
+    return torch.stack([_of_values(block, construction) for block in transformer.blocks])
+
+
+def value_row_distance(transformer: InContextTransformer, construction: InContextTransformer | None = None) -> Tensor:
+    """``value_distance`` of row v of the value head alone, which is what reaches the read-out; ``(blocks,)``.
+
+    In the construction it is (+1, +1, −1) on (R, u, v) and 0 on the features; the linear one's is that of P.
+    """
+    distances = []
+    for block in transformer.blocks:
+        if isinstance(block, LinearAttentionLayer):
+            P, _, constructed, _ = _matched(block, construction)
+            distances.append(_mean_distance(P[:, -1], constructed[:, -1]))
+            continue
+        row = value_row(block)
+        constructed = torch.zeros_like(row)
+        constructed[-MEMORY:] = torch.tensor(TD_PATTERN)
+        distances.append(_distance(row, constructed))
+    return torch.stack(distances)
+
+
+def attention_distance(transformer: InContextTransformer, construction: InContextTransformer | None = None) -> Tensor:
+    """Distance of each block's A to the construction up to a positive scale, ``(blocks,)``; see ``value_distance``.
+
+    For softmax blocks A* has the identity on the features and 0 elsewhere; on the features both are first centred
+    over the keys, since softmax does not see what all keys share. For linear ones A is Q.
+    """
+    return torch.stack([_of_attention(block, construction) for block in transformer.blocks])
+
+
+def _of_values(block: torch.nn.Module, construction: InContextTransformer | None) -> Tensor:
+    if isinstance(block, LinearAttentionLayer):
+        P, _, constructed, _ = _matched(block, construction)
+        return _mean_distance(P, constructed)
+    signs = torch.tensor(TD_PATTERN, dtype=torch.float64)
+    if isinstance(block, FullAttentionLayer):
+        constructed = torch.zeros_like(block.V)
+        for head in range(len(constructed)):
+            constructed[head, -1 - head, -MEMORY:] = signs
+        return _distance(oriented(block.V.detach()), constructed)
+    found = value_row(block)
+    if isinstance(block, DualHeadLayer):
+        target = block.target_weights.detach().clone()
+        target[[0, 2]] *= 1.0 if target[0] >= 0 else -1.0
+        return _distance(torch.cat([found, target]), signs.repeat(2))
+    return _distance(found, signs)
+
+
+def _of_attention(block: torch.nn.Module, construction: InContextTransformer | None) -> Tensor:
+    if isinstance(block, LinearAttentionLayer):
+        _, Q, _, constructed = _matched(block, construction)
+        return _mean_distance(Q, constructed)
+    if isinstance(block, FullAttentionLayer):
+        A, d = block.A.detach().clone(), block.dim
+        A[:, :d] -= A[:, :d].mean(1, keepdim=True)
+    else:
+        A = cast(Tensor, softmax_block(block).attention.kernel.matrix).detach().mT[None]  # type: ignore[union-attr]
+        A, d = A - A.mean(1, keepdim=True), A.shape[-1]
+    constructed = torch.zeros_like(A)
+    constructed[:, :d, :d] = torch.eye(d).to(A) - 1.0 / d
+    return _distance(A, constructed)
+
+
+def _matched(
+    block: LinearAttentionLayer, construction: InContextTransformer | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """P and Q of the block with heads in order and signs chosen, then those of the construction, ``(H, D, D)``."""
+    if construction is None:
+        draw = average_reward_td if block.prompt == "average_reward" else linear_td
+        construction = draw(block.dim, 1)
+    target = construction.blocks[0]
+    if not isinstance(target, LinearAttentionLayer) or target.P.shape[1:] != block.P.shape[1:]:
+        raise ValueError("construction: expected a linear transformer over the same prompt as the one measured.")
+    P, Q = block.P.detach(), block.Q.detach()
+    P_target, Q_target = target.P.detach().expand_as(P), target.Q.detach().expand_as(Q)
+    fit = _cosines(P, P_target) + _cosines(Q, Q_target)  # (found, constructed)
+    heads = range(len(P))
+    order = list(max(permutations(heads), key=lambda found: sum(abs(fit[found[h], h].item()) for h in heads)))
+    signs = torch.where(fit[order, list(heads)] >= 0, 1.0, -1.0).to(P)[:, None, None]
+    return signs * P[order], signs * Q[order], P_target, Q_target
+
+
+def _cosines(found: Tensor, constructed: Tensor) -> Tensor:
+    return torch.cosine_similarity(found.flatten(1)[:, None], constructed.flatten(1)[None], dim=-1)
+
+
+def _mean_distance(found: Tensor, constructed: Tensor) -> Tensor:
+    distances = [_distance(*pair) for pair in zip(found, constructed, strict=True)]
+    return torch.stack(distances).square().mean().sqrt()
+
+
+def _distance(found: Tensor, constructed: Tensor) -> Tensor:
+    cosine = torch.cosine_similarity(found.flatten(), constructed.flatten(), dim=0).clamp(0.0, 1.0)
+    return (1.0 - cosine.square()).clamp(min=0.0).sqrt()

@@ -1,0 +1,89 @@
+"""Data-parallel training: the processes that torchrun starts share the rows of each step's batch."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from icrl_agents.pretraining.batches import cut
+from icrl_agents.pretraining.config import PretrainConfig
+from icrl_agents.pretraining.losses import Loss
+from icrl_agents.transformer import InContextTransformer
+
+
+def is_first() -> bool:
+    """Whether this process writes and shows what comes out: the only one, or the first that torchrun has started."""
+    return not _launched() or _group() == 0
+
+
+def shared_loss(config: PretrainConfig, transformer: InContextTransformer, loss: Loss) -> Callable[[Any], Tensor]:
+    """Returns the function from a step's batch to its loss, whose gradient is that of the whole batch.
+
+    Under torchrun with W processes, each computes the loss of 1/W of the rows; torch's DistributedDataParallel averages
+    the gradients as they are computed, over gloo. Loss and gradient are those of one process but for rounding.
+
+    Args:
+        config: What is trained.
+        transformer: In training; its weights become those of the first process.
+        loss: A mean over the rows of a batch.
+
+    Raises:
+        ValueError: If the rows do not divide by the number of processes, or the loss is no mean over rows.
+    """
+    if not _launched():
+        return lambda batch: loss(transformer, batch)
+    rank, size = _group(), dist.get_world_size()
+    rows = config.tasks * config.contexts
+    if rows % size:
+        raise ValueError(f"tasks: expected tasks × contexts to divide by {size} processes, got {rows}.")
+    if config.loss == "neu" and size > 1:
+        raise ValueError("loss: expected a mean over contexts under torchrun, got 'neu', a product of two means.")
+    parallel = DistributedDataParallel(_Objective(transformer, loss))
+
+    def averaged(batch: Any) -> Tensor:  # noqa: ANN401 - as of Loss
+        own = parallel(next(itertools.islice(cut(batch, rows // size), rank, None)))
+        mean = own.detach().clone()
+        dist.all_reduce(mean)
+        return own + (mean / size - own.detach())
+
+    return averaged
+
+
+def check_agreement(step: int) -> None:
+    """Raises ValueError if the processes are not at the same step: they found different states of training."""
+    if _launched():
+        _group()
+        steps = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
+        dist.all_gather(steps, torch.tensor([step]))
+        if len({int(each) for each in steps}) > 1:
+            raise ValueError(f"folder: expected one that all processes share, got steps {[int(s) for s in steps]}.")
+
+
+class _Objective(nn.Module):
+    """A loss as a module, which is what DistributedDataParallel takes."""
+
+    def __init__(self, transformer: InContextTransformer, loss: Loss) -> None:
+        super().__init__()
+        self.transformer, self._loss = transformer, loss
+
+    def forward(self, batch: Any) -> Tensor:  # noqa: ANN401 - as of Loss
+        return self._loss(self.transformer, batch)
+
+
+def _launched() -> bool:
+    return dist.is_available() and dist.is_torchelastic_launched()
+
+
+def _group() -> int:
+    """This process's rank; the group is joined when it is first asked for, and left when the process ends."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo")
+        atexit.register(dist.destroy_process_group)
+    return dist.get_rank()

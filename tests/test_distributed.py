@@ -1,0 +1,57 @@
+"""Pretraining under torchrun: two processes that share each batch train as one does."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+PROGRAM = """
+import sys
+from icrl_agents import PretrainConfig, pretrain
+for name, changes in eval(sys.argv[2]).items():
+    config = PretrainConfig(num_states=4, context_length=12, num_layers=3, evaluation_tasks=4, evaluate_every=10,
+                            steps=20, initial_scale=0.5, **changes)
+    try:
+        pretrain(config, folder=f"{sys.argv[1]}/{name}", until=int(sys.argv[3]), save_every=7)
+    except ValueError as error:
+        print(error)
+"""
+CASES = {
+    "softmax": {"tasks": 6},
+    "windows": {"tasks": 4, "windows": 5},
+    "linear": {"tasks": 3, "contexts": 2, "form": "linear", "min_layers": 1},
+    "free": {"tasks": 8, "parametrisation": "full", "loss": "mc"},
+}
+REFUSED = {"odd": {"tasks": 3}, "neu": {"tasks": 4, "loss": "neu"}}
+
+
+def torchrun(folder: Path, until: int) -> str:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"]
+    command += [str(folder / "program.py"), str(folder / "two"), repr(CASES | REFUSED), str(until)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_trace_of_one_when_interrupted_too(tmp_path):
+    alone = [sys.executable, "-c", PROGRAM, str(tmp_path / "one"), repr(CASES), "20"]
+    subprocess.run(alone, check=True, capture_output=True)
+    for until in (9, 20):
+        said = torchrun(tmp_path, until)
+        assert "tasks: expected tasks × contexts to divide by 2 processes, got 3" in said
+        assert "loss: expected a mean over contexts under torchrun, got 'neu'" in said
+    for case in CASES:
+        one, two = (load_file(tmp_path / name / case / "training.safetensors") for name in ("one", "two"))
+        assert one.keys() == two.keys()
+        assert one["losses"].shape == (20,)
+        for name, tensor in one.items():
+            error = (tensor - two[name]).abs().max() / tensor.abs().max().clamp(min=1e-30)
+            assert error < 1e-10, (case, name)

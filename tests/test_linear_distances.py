@@ -1,0 +1,48 @@
+"""Distances of linear layers to constructions, up to the symmetries that the layers have."""
+
+import math
+
+import pytest
+import torch
+
+from icrl_agents import diagnostics
+from icrl_agents.constructions import average_reward_td, linear_td, residual_gradient
+from icrl_agents.layers import LinearAttentionLayer
+from icrl_agents.pretraining import PretrainConfig
+from icrl_agents.pretraining.batches import evaluation_batch
+from icrl_agents.transformer import InContextTransformer
+
+LINEAR, AVERAGE = linear_td(4, 5, step_size=0.7), average_reward_td(4, 5, step_size=0.7)
+
+
+def linear_distances(P, Q, prompt="discounted", construction=None):
+    transformer = InContextTransformer([LinearAttentionLayer(P, Q, prompt=prompt)], 3)
+    kinds = diagnostics.value_distance, diagnostics.value_row_distance, diagnostics.attention_distance
+    return [kind(transformer, construction).item() for kind in kinds]
+
+
+def test_linear_distances_have_the_symmetries_of_the_layer_and_no_others():
+    block = LINEAR.blocks[0]
+    P, Q, exact = block.P.detach(), block.Q.detach(), pytest.approx([0.0] * 3, abs=1e-7)
+    for c in (3.0, -1.0, -0.2):  # P (·) Q is unchanged
+        pair = [InContextTransformer([LinearAttentionLayer(*weights)], 3) for weights in ((P, Q), (c * P, Q / c))]
+        contexts = evaluation_batch(PretrainConfig(num_states=4, context_length=30, evaluation_tasks=3)).contexts
+        torch.testing.assert_close(*(each(contexts.context, contexts.points) for each in pair))
+        assert linear_distances(c * P, Q / c) == exact
+    for one_flipped in (linear_distances(-P, Q), linear_distances(P, -Q)):
+        assert max(one_flipped) == 1.0
+    average = AVERAGE.blocks[0]
+    P, Q = average.P.detach(), average.Q.detach()
+    scale = torch.tensor([-2.0, 0.5])[:, None, None]
+    assert linear_distances((scale * P)[[1, 0]], (Q / scale)[[1, 0]], "average_reward") == exact
+    flipped = torch.tensor([-1.0, 1.0])[:, None, None] * P
+    assert max(linear_distances(flipped, Q, "average_reward")) == pytest.approx(math.sqrt(0.5))  # in one head of two
+
+
+def test_linear_distances_are_to_the_construction_that_is_given():
+    other = residual_gradient(4, 5)
+    P, Q = other.blocks[0].P.detach(), other.blocks[0].Q.detach()
+    assert linear_distances(-P, -Q, construction=other) == pytest.approx([0.0] * 3, abs=1e-7)
+    assert linear_distances(P, Q)[2] == pytest.approx(math.sqrt(0.5))
+    with pytest.raises(ValueError, match="construction: expected a linear transformer over the same prompt"):
+        linear_distances(P, Q, construction=AVERAGE)
