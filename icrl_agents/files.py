@@ -1,10 +1,14 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and lines that are appended so."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import time
 from pathlib import Path
+
+ABANDONED = 3600.0
+"""Age in s at which a file that was begun and not finished has no writer left."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -19,6 +23,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
             partial.chmod(0o644)
             partial.replace(path)
         finally:
@@ -27,8 +33,33 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise OSError(f"{path}: cannot be written ({error.strerror}).") from error
 
 
+def append_line(path: Path, line: str) -> None:
+    """Appends a line to ``path``, made if it is missing, and waits until the disk has it.
+
+    A failure leaves the file as it was. What a crash leaves of a line has no end, and so is told from a whole one.
+
+    Raises:
+        OSError: If it cannot be written, naming ``path``.
+    """
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            before, content = os.fstat(descriptor).st_size, (line + "\n").encode()
+            try:
+                while content:
+                    content = content[os.write(descriptor, content) :]
+                os.fsync(descriptor)
+            except OSError:
+                os.ftruncate(descriptor, before)
+                raise
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise OSError(f"{path}: cannot be written ({error.strerror}).") from error
+
+
 def check_writable(folder: Path) -> None:
-    """Makes ``folder`` if it is missing.
+    """Makes ``folder`` if it is missing, and takes away what killed processes have left half-written in it.
 
     Raises:
         OSError: If that fails or nothing can be written into it, naming it.
@@ -37,5 +68,13 @@ def check_writable(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"\0")
+        for partial in filter(is_partial, folder.iterdir()):
+            if time.time() - partial.stat().st_mtime > ABANDONED:
+                partial.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(f"{folder}: is no folder that can be written ({error.strerror}).") from error
+
+
+def is_partial(path: Path) -> bool:
+    """Whether ``path`` is what ``write_atomically`` has begun and not finished."""
+    return path.name.startswith(".") and path.name.endswith(".partial")

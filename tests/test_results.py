@@ -8,7 +8,12 @@ import pytest
 
 from icrl_agents.command_line import STUDIES, parse
 from icrl_agents.studies import results
+from icrl_agents.studies.adapt.config import AdaptConfig
+from icrl_agents.studies.collect.config import CollectConfig
+from icrl_agents.studies.control.config import ControlConfig
+from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.pretrain.config import PretrainStudyConfig
+from icrl_agents.studies.reproduce.config import ReproduceConfig
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.verify.config import VerifyConfig
 
@@ -21,7 +26,14 @@ CONFIGS = [
     PretrainStudyConfig(preset="linear", seeds=2),
     PretrainStudyConfig(tied=False, learning_rate=0.5, out=Path("out")),
     VerifyConfig(chains=16),
+    TransferConfig(executor="ray", ray_address="10.0.0.1:6379", held_out_split="train"),
+    ControlConfig(),
+    AdaptConfig(domains=("reach-v3",), caution=1.0, out=Path("out")),
+    EvaluateConfig(env_id="CartPole-v1", env_args=("a=1", "b=2"), seeds=2),
+    CollectConfig(env_id="CartPole-v1", num_steps=10, out=Path("file.npz")),
+    ReproduceConfig(from_=Path("results/transfer"), tolerance=1e-9, trust=True),
 ]
+CONFIGS += [kind() for kind, _ in STUDIES.values() if kind not in {type(config) for config in CONFIGS}]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +42,10 @@ class Line:
     word: str | None
 
 
-def test_every_study_is_covered():
-    assert {type(config) for config in CONFIGS} == {kind for kind, _ in STUDIES.values()}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Timed:
+    x: int
+    seconds: float
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=range(len(CONFIGS)))
@@ -47,15 +61,53 @@ def test_a_folder_keeps_one_configuration_and_one_set_of_versions(tmp_path, monk
     assert (tmp_path / "other").is_dir()
     described = json.loads((config.out / "config.json").read_text())
     assert described == results.describe(config)
-    results.open_folder(config.out, dataclasses.replace(config, workers=2))
+    before = (config.out / "config.json").read_bytes()
+    results.open_folder(config.out, dataclasses.replace(config, workers=2, executor="serial"))
+    assert (config.out / "config.json").read_bytes() == before
     with pytest.raises(ValueError, match=r"another configuration \(other depth, gamma\); choose another folder"):
         results.open_folder(config.out, dataclasses.replace(config, depth=3, gamma=0.8))
     monkeypatch.setattr(results, "version", lambda name: "0.0.0")
-    with pytest.raises(ValueError, match="holds a run of other versions of libraries"):
+    with pytest.raises(
+        ValueError,
+        match=r"holds a run of other versions of libraries \(other gymnasium, icrl, metaworld, mujoco, numpy, torch\)",
+    ):
         results.open_folder(config.out, config)
-    (config.out / "config.json").write_text("{}")
-    with pytest.raises(ValueError, match="is not a configuration of icrl"):
+    for damaged in ("{}", "[" * 100_000, "", '{"settings": 1, "versions": {}}'):
+        (config.out / "config.json").write_text(damaged)
+        with pytest.raises(ValueError, match="is not a configuration of icrl"):
+            results.open_folder(config.out, config)
+
+
+def test_a_folder_whose_making_was_killed_is_gone_on_with(tmp_path):
+    config = TransferConfig(out=tmp_path / "out")
+    config.out.mkdir()
+    (config.out / ".config.json.x1y2.partial").touch()
+    results.open_folder(config.out, config)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.partial").touch()
+    with pytest.raises(ValueError, match="is not an empty folder"):
+        results.open_folder(tmp_path / "other", config)
+
+
+def test_changed_code_does_not_go_on_with_the_rows_of_other_code(tmp_path, monkeypatch):
+    config = TransferConfig(out=tmp_path / "out")
+    results.open_folder(config.out, config)
+    identity = results.identity(config)
+    assert results.identity(dataclasses.replace(config, workers=3, out=tmp_path)) == identity
+    assert results.identity(dataclasses.replace(config, gamma=0.8)) != identity
+    monkeypatch.setattr(results, "source_digest", lambda: "0123")
+    assert results.identity(config) != identity
+    with pytest.raises(ValueError, match=r"other versions of libraries \(other source\)"):
         results.open_folder(config.out, config)
+
+
+def test_rows_are_not_overwritten_silently(tmp_path):
+    results.write_rows(tmp_path, [Timed(x=1, seconds=0.1)])
+    results.write_rows(tmp_path, [Timed(x=1, seconds=0.2)])
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
+    with pytest.warns(UserWarning, match=r"held other rows, which are kept as rows\.before\.csv"):
+        results.write_rows(tmp_path, [Timed(x=2, seconds=0.2)])
+    assert (tmp_path / "rows.before.csv").read_text() == "x,seconds\n1,0.2\n"
 
 
 def test_rows_keep_every_digit(tmp_path):

@@ -1,6 +1,7 @@
 """The transfer study on one small cell: what it collects, keeps, measures and writes."""
 
 import csv
+import dataclasses
 import json
 import math
 import warnings
@@ -12,12 +13,14 @@ import torch
 
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelLSTD
+from icrl_agents.studies.cells import CELLS, KeptRows
+from icrl_agents.studies.results import identity
 from icrl_agents.studies.transfer import trajectories
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.evaluation import REFERENCES, TRANSFORMERS, evaluate, evaluators
-from icrl_agents.studies.transfer.run import run
+from icrl_agents.studies.transfer.run import cells_of, rows_of, run
 from icrl_agents.studies.transfer.summary import mean_estimate, ratio_estimate
-from icrl_agents.studies.transfer.trajectories import Request, Trajectories, gather
+from icrl_agents.studies.transfer.trajectories import Request, Trajectories, gathered
 from icrl_agents.transformer import InContextTransformer
 
 SMALL = {
@@ -37,6 +40,8 @@ REQUEST = Request(
     seed=0,
     context_episodes=2,
     held_out_episodes=2,
+    context_split="train",
+    held_out_split="test",
     steps=30,
     observation="core",
     goal_visible=True,
@@ -90,6 +95,8 @@ def test_collection_is_reproducible_and_survives_the_cache_bit_for_bit(collected
         {"seed": 1},
         {"context_episodes": 3},
         {"held_out_episodes": 3},
+        {"context_split": "test"},
+        {"held_out_split": "train"},
         {"steps": 31},
         {"observation": "full"},
         {"goal_visible": False},
@@ -115,21 +122,32 @@ def test_a_damaged_cache_file_is_collected_again_with_a_warning(collected, tmp_p
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if damage == "half" else damage)
     with pytest.warns(UserWarning, match=r"damaged .*; collecting it again"):
-        ((request, found, kept),) = list(gather([REQUEST], tmp_path, workers=1))
-    assert request == REQUEST
-    assert not kept
+        found = gathered(REQUEST, tmp_path)
     np.testing.assert_array_equal(found.context[0].rewards, collected.context[0].rewards)
+    monkeypatch.setattr(Request, "collect", None)
     with warnings.catch_warnings(action="error"):
-        ((_, _, kept),) = list(gather([REQUEST], tmp_path, workers=1))
-    assert kept
+        kept = gathered(REQUEST, tmp_path)
+    np.testing.assert_array_equal(kept.context[0].rewards, collected.context[0].rewards)
 
 
 def test_the_trajectories_of_another_request_are_not_taken_for_these(collected, tmp_path):
     collected.save(tmp_path / REQUEST.key(), Request(**{**vars(REQUEST), "seed": 1}))
     with pytest.warns(UserWarning, match="another request"):
-        ((_, found, kept),) = list(gather([REQUEST], tmp_path, workers=1))
-    assert not kept
+        found = gathered(REQUEST, tmp_path)
     np.testing.assert_array_equal(found.context[0].rewards, collected.context[0].rewards)
+
+
+def test_nothing_pickled_is_loaded_from_the_cache(tmp_path, monkeypatch):
+    class Trap:
+        def __reduce__(self):
+            return print, ("unpickled",)
+
+    path, trap = tmp_path / REQUEST.key(), np.array([Trap()], dtype=object)
+    named = {"context_observations": trap, "context_rewards": trap}
+    np.savez(path, identity=np.array(REQUEST.identity()), **named)  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr("builtins.print", None)
+    with pytest.warns(UserWarning, match=r"damaged .*allow_pickle=False"):
+        gathered(REQUEST, tmp_path)
 
 
 def test_an_evaluator_without_a_solution_leaves_the_others_standing(collected):
@@ -141,16 +159,52 @@ def test_an_evaluator_without_a_solution_leaves_the_others_standing(collected):
     assert [(row.evaluator, math.isfinite(row.td_loss)) for row in rows] == [("kernel LSTD", False), ("LSTD", True)]
 
 
-def test_a_run_writes_its_folder_and_a_second_one_reuses_the_cache(finished, capsys, monkeypatch):
+FILES = ["cells.jsonl", "config.json", "heat_map.png", "rows.csv", "td_loss.png"]
+
+
+def test_a_run_writes_its_folder_and_a_second_one_computes_nothing(finished, capsys, monkeypatch):
     config, summary = finished
-    assert sorted(p.name for p in config.out.iterdir()) == ["config.json", "heat_map.png", "rows.csv", "td_loss.png"]
-    first = (config.out / "rows.csv").read_bytes()
+    assert sorted(p.name for p in config.out.iterdir()) == FILES
+    first = {path.name: path.read_bytes() for path in config.out.iterdir()}
     monkeypatch.setattr(Request, "collect", None)
     run(config)
-    assert (config.out / "rows.csv").read_bytes() == first
+    assert {path.name: path.read_bytes() for path in config.out.iterdir()} == first
     printed = capsys.readouterr()
     assert summary.table() in printed.out
-    assert "from the cache" in printed.err
+    assert "1 of them finished before" in printed.err
+    (config.out / "rows.csv").write_text("mine\n1\n")
+    with pytest.warns(UserWarning, match=r"rows\.csv: held other rows, which are kept as rows\.before\.csv"):
+        run(config)
+    assert (config.out / "rows.before.csv").read_text() == "mine\n1\n"
+    assert (config.out / "rows.csv").read_bytes() == first["rows.csv"]
+    (config.out / "rows.before.csv").unlink()
+
+
+def test_trajectories_come_from_the_cache_in_a_new_folder(finished, tmp_path, monkeypatch):
+    config, _ = finished
+    monkeypatch.setattr(Request, "collect", None)
+    run(dataclasses.replace(config, out=tmp_path / "out"))
+    assert (tmp_path / "out" / "rows.csv").read_bytes() == (config.out / "rows.csv").read_bytes()
+
+
+def test_rows_do_not_depend_on_executor_workers_or_interruptions(tmp_path, monkeypatch):
+    config = TransferConfig(**{**SMALL, "noise": ("low", "0.3"), "workers": 2}, out=tmp_path / "processes", depth=2)
+    config = dataclasses.replace(config, cache=tmp_path / "cache")
+    run(config)
+    serial = dataclasses.replace(config, out=tmp_path / "serial", cache=tmp_path / "another", executor="serial")
+    finished = KeptRows(tmp_path / "serial" / CELLS, identity(serial))
+    run(serial)
+    assert (tmp_path / "serial" / "rows.csv").read_bytes() == (tmp_path / "processes" / "rows.csv").read_bytes()
+    lines = finished.path.read_bytes().splitlines(keepends=True)
+    finished.path.write_bytes(lines[1])  # as if only the second cell had been finished
+    (tmp_path / "serial" / "rows.csv").unlink()
+    computed = []
+    monkeypatch.setattr(
+        "icrl_agents.studies.transfer.run.rows_of", lambda c, cell: computed.append(cell) or rows_of(c, cell)
+    )
+    run(serial)
+    assert computed == [next(iter(cells_of(serial).values()))]
+    assert (tmp_path / "serial" / "rows.csv").read_bytes() == (tmp_path / "processes" / "rows.csv").read_bytes()
 
 
 def test_rows_say_what_was_measured_and_the_configuration_how_to_repeat_it(finished):
@@ -165,7 +219,10 @@ def test_rows_say_what_was_measured_and_the_configuration_how_to_repeat_it(finis
     assert described["settings"]["gamma"] == 0.7
     assert described["settings"]["goal_visible"] is True
     assert described["settings"]["reward_version"] == "v2"
-    assert {"icrl", "gymnasium", "metaworld", "mujoco", "numpy", "torch", "python"} <= set(described["versions"])
+    assert [described["settings"][f"{part}_split"] for part in ("context", "held_out")] == ["train", "test"]
+    assert {"icrl", "gymnasium", "metaworld", "mujoco", "numpy", "torch", "python", "source"} <= set(
+        described["versions"]
+    )
 
 
 def test_losses_and_errors_are_those_of_the_equations(collected):
@@ -268,6 +325,9 @@ def test_estimates():
         ({"kernel_length_scale": math.nan}, "kernel_length_scale must be"),
         ({"ridge": -1.0}, "ridge must be"),
         ({"workers": -1}, "workers must be"),
+        ({"executor": "cluster"}, "executor must be one of"),
+        ({"ray_address": "auto"}, "ray_address: expected executor 'ray'"),
+        ({"held_out_split": "all"}, "held_out_split must be one of 'train', 'test'"),
     ],
 )
 def test_wrong_settings_are_refused(change, message):

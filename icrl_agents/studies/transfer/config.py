@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from icrl_agents.execution import ExecutorName, check_execution
 from icrl_envs import arguments
 from icrl_envs.metaworld.domains import DOMAINS, domain_name, noise_scale
 
@@ -19,6 +20,8 @@ LARGEST_MISSING_SHARE = 0.05
 """Monte-Carlo returns that lack more than this share of a constant reward's value are no ground truth."""
 
 _CHOICES = {
+    "context_split": ("train", "test"),
+    "held_out_split": ("train", "test"),
     "observation": ("core", "full", "state"),
     "reward_version": ("v1", "v2"),
     "kernel": ("laplace", "rbf", "exponential"),
@@ -54,9 +57,13 @@ class TransferConfig:
     first_seed: int = 0
     """The first of the seeds; the others follow it."""
     context_episodes: int = 5
-    """Trajectories to fit on, with goals of the benchmark's training split."""
+    """Trajectories to fit on."""
     held_out_episodes: int = 5
-    """Trajectories to evaluate on, with goals of the benchmark's test split."""
+    """Trajectories to evaluate on."""
+    context_split: Literal["train", "test"] = "train"
+    """Goals of the trajectories to fit on: of the benchmark's training or test split."""
+    held_out_split: Literal["train", "test"] = "test"
+    """Goals of the trajectories to evaluate on; the other split's have not been seen."""
     steps: int = 200
     """Steps of each trajectory, 1 to 500."""
     tail: int = 100
@@ -82,11 +89,16 @@ class TransferConfig:
     ridge: float = 0.001
     """Ridge of the closed-form references LSTD and kernel LSTD."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("results/transfer")
-    """Output folder. One that holds another configuration is refused."""
+    """Output folder. One that holds another configuration is refused; one that holds unfinished work of this one is
+    gone on with."""
     cache: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Folder of collected trajectories, reused by later runs; default ~/.cache/icrl/trajectories."""
+    """Folder of collected trajectories, reused by later runs; default ~/.cache/icrl/trajectories, on each machine."""
+    executor: ExecutorName = "processes"
+    """Where cells are computed: in this process, in processes of this machine, or on a Ray cluster. Rows are equal."""
     workers: int = 0
-    """Processes that collect; 0 for one per core."""
+    """Processes; 0 for one per core. With ray: cores of the Ray that is started here."""
+    ray_address: str | None = None
+    """Address of a running Ray cluster, such as auto or 10.0.0.1:6379; by default one is started on this machine."""
     device: str = "cpu"
     """Torch device of the evaluators: cpu, cuda, cuda:1, …"""
 
@@ -105,7 +117,7 @@ class TransferConfig:
             raise ValueError(f"tail: expected at most steps = {self.steps}, got {self.tail}; no state would count.")
         arguments.integer("first_seed", self.first_seed, 0, 2**31)
         arguments.integer("depth", self.depth, 0)
-        arguments.integer("workers", self.workers, 0)
+        check_execution(self.executor, self.workers, self.ray_address)
         arguments.discount(self.gamma)
         if not isinstance(self.goal_visible, bool):
             raise TypeError(f"goal_visible: expected True or False, got {self.goal_visible!r}.")

@@ -16,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 from matplotlib.typing import LineStyleType
 
+from icrl_agents.studies.results import write_figure
 from icrl_agents.studies.transfer.evaluation import TRANSFORMERS
 from icrl_agents.studies.transfer.summary import Summary
 
@@ -51,7 +52,7 @@ def td_loss_figure(summary: Summary, path: Path) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=2 if columns == 1 else 3, frameon=False)
     figure.supylabel("held-out TD loss / loss of v = 0", fontsize=10)
     figure.suptitle("ratio of means over seeds, band: ± standard error", fontsize=9)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def heat_map_figure(summary: Summary, path: Path) -> None:
@@ -80,7 +81,7 @@ def heat_map_figure(summary: Summary, path: Path) -> None:
         "– means that nothing varies",
         fontsize=9,
     )
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def _curve(axis: Axes, summary: Summary, domain: str, noise: str, name: str, style: LineStyleType) -> None:

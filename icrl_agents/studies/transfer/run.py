@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-import sys
+import functools
 
-from tqdm import tqdm
-
-from icrl_agents.machine import check_device, one_thread
-from icrl_agents.studies.results import open_folder, write_rows
+from icrl_agents.execution import executor
+from icrl_agents.machine import check_device
+from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
+from icrl_agents.studies.results import identity, open_folder, write_rows
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.evaluation import Row, evaluate, evaluators
 from icrl_agents.studies.transfer.figures import heat_map_figure, td_loss_figure
 from icrl_agents.studies.transfer.summary import Summary
-from icrl_agents.studies.transfer.trajectories import Request, Trajectories, default_cache, gather
+from icrl_agents.studies.transfer.trajectories import Request, default_cache, gathered
 
 
 def run(config: TransferConfig) -> Summary:
-    """Collects, evaluates, prints the table, and writes ``config.out``.
+    """Collects, evaluates, prints the table, and writes ``config.out``; goes on with what is finished there.
 
     Raises:
-        ValueError: If the output folder holds another run, or the device is not there.
+        ValueError: If the output folder holds another run, or the device or executor is not there.
+        OSError: If a folder cannot be written, or workers were lost again and again.
     """
-    check_device(config.device)
+    if config.executor != "ray":
+        check_device(config.device)
+    gpus = float(config.device != "cpu")
+    chosen = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
     open_folder(config.out, config, config.cache or default_cache())
-    trajectories = _gathered(config)
-    dim = next(iter(trajectories.values())).context[0].observations.shape[-1]
-    named = evaluators(config, dim)
-    rows: list[Row] = []
-    progress = tqdm(_requests(config), desc="evaluating", unit="cell", file=sys.stderr)
-    with one_thread():
-        for noise, request in progress:
-            progress.set_postfix_str(f"{request.domain}, {noise} noise, seed {request.seed}")
-            rows += evaluate(config, named, request, noise, trajectories[request])
+    kept = KeptRows(config.out / CELLS, identity(config))
+    rows = compute_cells(functools.partial(rows_of, config), cells_of(config), Row, chosen, kept)
     summary = Summary(rows)
     write_rows(config.out, rows)
     print(summary.table())
@@ -50,25 +47,25 @@ def _caption(config: TransferConfig) -> str:
         "\nHeld-out TD loss after L layers of one fixed set of weights (closed forms: in the last depth's column).\n"
         f"Value errors at L = {config.depth} against Monte-Carlo returns: relative to their mean square and, centred,\n"
         f"to their variance. {config.seeds} seed(s){spread if config.seeds > 1 else ''}.\n"
-        f"In {config.out}: config.json, rows.csv, td_loss.png, heat_map.png."
+        f"In {config.out}: config.json, cells.jsonl, rows.csv, td_loss.png, heat_map.png."
     )
 
 
-def _gathered(config: TransferConfig) -> dict[Request, Trajectories]:
-    requests = [request for _, request in _requests(config)]
-    trajectories: dict[Request, Trajectories] = {}
-    with tqdm(total=len(requests), desc="collecting", unit="cell", file=sys.stderr) as progress:
-        for request, gathered, kept in gather(requests, config.cache or default_cache(), config.workers):
-            source = "from the cache" if kept else "simulated"
-            progress.set_postfix_str(f"{request.domain}, σ = {request.noise:g}, seed {request.seed}, {source}")
-            progress.update()
-            trajectories[request] = gathered
-    return trajectories
+def rows_of(config: TransferConfig, cell: tuple[str, Request]) -> list[Row]:
+    """Computes one cell: a noise level's name, and its trajectories as a request."""
+    noise, request = cell
+    trajectories = gathered(request, config.cache or default_cache())
+    named = _evaluators(config, trajectories.context[0].observations.shape[-1])
+    return list(evaluate(config, named, request, noise, trajectories))
 
 
-def _requests(config: TransferConfig) -> list[tuple[str, Request]]:
-    return [
-        (
+_evaluators = functools.lru_cache(maxsize=1)(evaluators)
+
+
+def cells_of(config: TransferConfig) -> dict[str, tuple[str, Request]]:
+    """The cells by name, in the order of the rows."""
+    return {
+        f"{domain}, {noise} noise, seed {seed}": (
             noise,
             Request(
                 domain=domain,
@@ -76,6 +73,8 @@ def _requests(config: TransferConfig) -> list[tuple[str, Request]]:
                 seed=seed,
                 context_episodes=config.context_episodes,
                 held_out_episodes=config.held_out_episodes,
+                context_split=config.context_split,
+                held_out_split=config.held_out_split,
                 steps=config.steps,
                 observation=config.observation,
                 goal_visible=config.goal_visible,
@@ -85,4 +84,4 @@ def _requests(config: TransferConfig) -> list[tuple[str, Request]]:
         for domain in config.resolved_domains
         for noise, sigma in zip(config.noise, config.scales, strict=True)
         for seed in range(config.first_seed, config.first_seed + config.seeds)
-    ]
+    }

@@ -1,19 +1,13 @@
-"""Trajectories of one cell of the study: collected in processes, kept on disk."""
+"""Trajectories of one cell of the study, kept on disk."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
-import multiprocessing
 import os
-import signal
-import threading
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,7 +16,7 @@ import numpy as np
 
 from icrl_agents.collection import collect_episodes
 from icrl_agents.episode import Episode
-from icrl_agents.files import write_atomically
+from icrl_agents.files import check_writable, write_atomically
 from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
 
 COLLECTION_VERSION = 1
@@ -37,8 +31,10 @@ class Request:
         domain: MetaWorld domain.
         noise: Standard deviation σ of the policy noise.
         seed: Of the goal set (``task_seed``), the goals drawn from it and the noise.
-        context_episodes: Number of trajectories with goals of the training split.
-        held_out_episodes: Number of trajectories with goals of the test split.
+        context_episodes: Number of trajectories to fit on.
+        held_out_episodes: Number of trajectories to evaluate on.
+        context_split: Side of the benchmark's split, ``"train"`` or ``"test"``, that the goals of the former are from.
+        held_out_split: The same of the latter.
         steps: Steps of each trajectory.
         observation: ``"core"``, ``"full"`` or ``"state"``.
         goal_visible: Whether the observation contains the goal.
@@ -50,6 +46,8 @@ class Request:
     seed: int
     context_episodes: int
     held_out_episodes: int
+    context_split: str
+    held_out_split: str
     steps: int
     observation: str
     goal_visible: bool
@@ -67,8 +65,8 @@ class Request:
     def collect(self) -> Trajectories:
         """Runs the simulator."""
         return Trajectories(
-            context=self._episodes("train", self.context_episodes, stream=0),
-            held_out=self._episodes("test", self.held_out_episodes, stream=1),
+            context=self._episodes(self.context_split, self.context_episodes, stream=0),
+            held_out=self._episodes(self.held_out_split, self.held_out_episodes, stream=1),
         )
 
     def _episodes(self, split: str, count: int, *, stream: int) -> list[Episode]:
@@ -130,39 +128,23 @@ class Trajectories:
         return cls(context, held_out)
 
 
-def gather(requests: Sequence[Request], cache: Path, workers: int) -> Iterator[tuple[Request, Trajectories, bool]]:
-    """Yields each request with its trajectories and whether they came from the cache, as they become ready.
+def gathered(request: Request, cache: Path) -> Trajectories:
+    """Returns the trajectories of ``request``: those in the cache, or else collected and kept there.
 
     Args:
-        requests: What to collect.
-        cache: Folder of collected trajectories.
-        workers: Number of processes; 0 for one per core.
+        request: What to collect.
+        cache: Folder of collected trajectories, made if it is missing.
 
     Raises:
-        OSError: If the cache cannot be written or a process was killed.
+        OSError: If the cache cannot be written.
     """
-    missing = []
-    for request in requests:
-        kept = _kept(cache, request)
-        if kept is None:
-            missing.append(request)
-        else:
-            yield request, kept, True
-    if missing:
-        processes = min(workers or os.cpu_count() or 1, len(missing))
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, mp_context=context, initializer=_end_with_parent) as pool:
-            try:
-                futures = {pool.submit(_collect_into, request, cache): request for request in missing}
-                for future in as_completed(futures):
-                    yield futures[future], Trajectories.load(future.result(), futures[future]), False
-            except BrokenProcessPool:
-                raise OSError(
-                    "a collecting process was killed, perhaps for lack of memory; run the command again, with fewer "
-                    "--workers: finished cells are kept."
-                ) from None
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+    path = cache / request.key()
+    kept = _kept(path, request)
+    if kept is None:
+        check_writable(cache)
+        kept = request.collect()
+        kept.save(path, request)
+    return kept
 
 
 def default_cache() -> Path:
@@ -171,8 +153,7 @@ def default_cache() -> Path:
     return (root if root.is_absolute() else Path.home() / ".cache") / "icrl" / "trajectories"
 
 
-def _kept(cache: Path, request: Request) -> Trajectories | None:
-    path = cache / request.key()
+def _kept(path: Path, request: Request) -> Trajectories | None:
     try:
         return Trajectories.load(path, request)
     except FileNotFoundError:
@@ -180,22 +161,3 @@ def _kept(cache: Path, request: Request) -> Trajectories | None:
     except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
         warnings.warn(f"{path}: damaged ({error}); collecting it again.", stacklevel=2)
         return None
-
-
-def _collect_into(request: Request, cache: Path) -> Path:
-    path = cache / request.key()
-    request.collect().save(path, request)
-    return path
-
-
-def _end_with_parent() -> None:
-    """Makes a worker end when the process that started it does, however that ends; Ctrl-C is left to that process."""
-    parent = multiprocessing.parent_process()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-    def watch() -> None:
-        if parent is not None:
-            parent.join()
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,59 @@
+"""Executors by name."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from typing import Literal, get_args
+
+from icrl_agents.execution.cluster import Ray, check_address
+from icrl_agents.execution.processes import Processes
+from icrl_agents.execution.serial import Serial
+from icrl_agents.execution.task import Executor
+from icrl_envs import arguments
+
+ExecutorName = Literal["serial", "processes", "ray"]
+EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
+
+
+def executor(
+    name: ExecutorName = "processes", *, workers: int = 0, ray_address: str | None = None, gpus: float = 0.0
+) -> Executor:
+    """Returns an executor.
+
+    Args:
+        name: ``"serial"``: in this process, one after another. ``"processes"``: in processes of this machine.
+            ``"ray"``: on a Ray cluster.
+        workers: Number of processes, or of cores of a Ray that is started here; 0 for one per core. Not of a running
+            cluster, which has its own.
+        ray_address: Of a running Ray cluster, such as ``"auto"`` or ``"10.0.0.1:6379"``; None starts one here.
+        gpus: GPUs that a cell keeps to itself on a Ray cluster.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range or contradicts another, or Ray is not installed or does
+            not answer.
+
+    Example:
+        >>> dict(executor("serial").map(abs, [-1, 2]))
+        {-1: 1, 2: 2}
+    """
+    check_execution(name, workers, ray_address)
+    if name == "ray":
+        if ray_address is not None:
+            check_address(ray_address)
+        return Ray(ray_address, workers, arguments.real("gpus", gpus, 0.0))
+    workers = workers or os.cpu_count() or 1
+    return Serial() if name == "serial" or workers == 1 else Processes(workers)
+
+
+def check_execution(name: object, workers: object, ray_address: object) -> None:
+    """Raises what ``executor`` raises for such arguments, without asking for the address."""
+    arguments.choice("executor", name, EXECUTORS)
+    arguments.integer("workers", workers, 0)
+    if ray_address is not None and name != "ray":
+        raise ValueError(f"ray_address: expected executor 'ray' beside it, got {name!r}; leave one of them out.")
+    if ray_address is not None and not isinstance(ray_address, str):
+        raise TypeError(f"ray_address: expected text such as 'auto' or None, got {ray_address!r}.")
+    if name == "ray" and importlib.util.find_spec("ray") is None:
+        raise ValueError("executor: 'ray' is not installed here; install it by: pip install 'icrl[ray]'")

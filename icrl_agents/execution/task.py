@@ -1,0 +1,60 @@
+"""What an executor is, and how it runs one cell."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+Cell = TypeVar("Cell")
+Result = TypeVar("Result")
+
+
+class Executor(Protocol):
+    """Where the cells of a study are computed. A cell's result does not depend on where, nor on other cells."""
+
+    def map(self, task: Callable[[Cell], Result], cells: Sequence[Cell]) -> Generator[tuple[Cell, Result], None, None]:
+        """Yields each cell with ``task(cell)``, as they finish.
+
+        A worker or node that is lost costs the cells that it had not finished: others compute them. An error that
+        ``task`` raises ends the map. Torch has one thread in each cell, so that results do not depend on how many
+        cells run at once. Close the iterator, or use it up, to end the workers.
+
+        Args:
+            task: A function that can be imported by its name, or a ``functools.partial`` of one.
+            cells: Its arguments, which can be pickled, as its results can.
+
+        Raises:
+            OSError: If a cell's workers were lost again and again.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[Result]):
+    """What comes back from a worker: a result, and the warnings on the way to it, as messages with their kinds."""
+
+    result: Result
+    warned: tuple[tuple[str, type[Warning]], ...]
+
+    def delivered(self) -> Result:
+        """The result; the warnings are given here once more."""
+        for message, kind in self.warned:
+            warnings.warn(message, kind, stacklevel=3)
+        return self.result
+
+
+def outcome(task: Callable[[Cell], Result], cell: Cell) -> Outcome[Result]:
+    """Runs ``task`` in a worker."""
+    with warnings.catch_warnings(record=True) as caught:
+        result = alone(task, cell)
+    return Outcome(result, tuple((str(warning.message), warning.category) for warning in caught))
+
+
+def alone(task: Callable[[Cell], Result], cell: Cell) -> Result:
+    """Runs ``task`` on one thread."""
+    from icrl_agents.machine import one_thread
+
+    with one_thread():
+        return task(cell)

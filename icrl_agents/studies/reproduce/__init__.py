@@ -1,0 +1,1 @@
+"""Reproduction: a finished run computed once more, and its rows compared."""
