@@ -143,6 +143,25 @@ class Context:
         )
 
     @classmethod
+    def from_minari(cls, dataset: Any, gamma: float) -> Context:  # noqa: ANN401 - Minari need not be there
+        """Returns the context of all transitions of a Minari dataset (extra ``[minari]``), as ``from_episodes`` does.
+
+        Args:
+            dataset: A ``minari.MinariDataset``, or the id of one that is on this machine.
+            gamma: Discount γ in [0, 1] of every transition that does not terminate.
+
+        Raises:
+            ImportError: If Minari is not installed, with the line that installs it.
+            FileNotFoundError: If no dataset of that id is on this machine.
+            TypeError: If ``dataset`` is neither, or its observations do not flatten to vectors of numbers.
+            ValueError: If its observations are pixels, an episode goes on after it has ended, or as in
+                ``from_episodes``.
+        """
+        from icrl_agents.datasets.minari import minari_episodes
+
+        return cls.from_episodes(minari_episodes(dataset), gamma)
+
+    @classmethod
     def concatenate(cls, contexts: Sequence[Context]) -> Context:
         """Returns one context holding the transitions of all ``contexts`` (no batch dimensions), in order."""
         _check_contexts(contexts)

@@ -22,11 +22,13 @@ class Episode:
         observations: The states S₀ … S_T, shape ``(T+1, d)``; the last one is the true final observation.
         rewards: R₁ … R_T, shape ``(T,)``.
         terminated: Whether S_T is terminal, so that nothing follows it.
+        actions: A₀ … A_{T−1}, shape ``(T, a)``, where they were kept. Evaluation does not read them.
     """
 
     observations: np.ndarray
     rewards: np.ndarray
     terminated: bool = False
+    actions: np.ndarray | None = None
 
     def __len__(self) -> int:
         """Number of transitions T."""

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of
-from icrl_agents.collection.recorder import Recorder, flattening
+from icrl_agents.collection.recorder import Recorder, flattening, rows_of
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
 from icrl_envs import arguments
@@ -84,6 +84,7 @@ def collect_episodes(
     num_episodes: int | None = None,
     policy: Any = None,  # noqa: ANN401 (see Args)
     max_episode_steps: int | None = None,
+    keep_actions: bool = False,
 ) -> list[Episode]:
     """Runs ``env`` under ``policy`` and returns what it did as episodes, copy after copy.
 
@@ -104,14 +105,15 @@ def collect_episodes(
             scripted policy with ``get_action(observation)``. Actions for a box are clipped to its bounds.
         max_episode_steps: Length T ≥ 1 at which an episode is cut, as truncated, and the next one begins; for single
             environments and vector environments that do not reset themselves.
+        keep_actions: Whether the episodes keep their actions, flattened as observations are.
 
     Raises:
-        TypeError: If ``env`` or ``policy`` is of no such kind, the observations cannot be flattened, or a number is
-            not an integer.
+        TypeError: If ``env`` or ``policy`` is of no such kind, the observations or the kept actions cannot be
+            flattened, or a number is not an integer.
         ValueError: If a number is out of range, not exactly one of ``num_steps`` and ``num_episodes`` is given, the
             observations are pixels, an action does not fit the action space, or an episode does not end.
     """
-    by_copy = _run(copies_of(env), num_steps, num_episodes, seed, policy, max_episode_steps)
+    by_copy = _run(copies_of(env), num_steps, num_episodes, seed, policy, max_episode_steps, keep_actions)
     return [episode for episodes in by_copy for episode in episodes]
 
 
@@ -129,6 +131,7 @@ def _run(
     seed: int | None,
     policy: Any,  # noqa: ANN401
     max_episode_steps: int | None,
+    keep_actions: bool = False,
 ) -> list[list[Episode]]:
     if (num_steps is None) == (num_episodes is None):
         raise ValueError(
@@ -137,7 +140,7 @@ def _run(
         )
     seed = seed if seed is None else arguments.integer("seed", seed, 0)
     act = _actions(copies, policy, seed)
-    recorders = _recorders(copies, num_steps, num_episodes, max_episode_steps)
+    recorders = _recorders(copies, num_steps, num_episodes, max_episode_steps, keep_actions)
     observations = copies.reset(seed)
     for recorder, observation in zip(recorders, observations, strict=True):
         recorder.begin(observation)
@@ -148,18 +151,24 @@ def _run(
                 observations = copies.restart(ended)
             for i in np.flatnonzero(ended).tolist():
                 recorders[i].begin(observations[i])
-        step = copies.step(act(observations, [recorder.running for recorder in recorders]))
+        actions = act(observations, [recorder.running for recorder in recorders])
+        step = copies.step(actions)
         observations = step.observations
         for i, recorder in enumerate(recorders):
             if recorder.running:
-                recorder.add(step.next_observations[i], step.rewards[i], step.terminated[i], step.truncated[i])
+                outcome = step.next_observations[i], step.rewards[i], step.terminated[i], step.truncated[i]
+                recorder.add(actions[i], *outcome)
             else:
                 recorder.begin(observations[i])
     return [recorder.episodes for recorder in recorders]
 
 
 def _recorders(
-    copies: OneCopy | VectorCopies, num_steps: int | None, num_episodes: int | None, max_episode_steps: int | None
+    copies: OneCopy | VectorCopies,
+    num_steps: int | None,
+    num_episodes: int | None,
+    max_episode_steps: int | None,
+    keep_actions: bool,
 ) -> list[Recorder]:
     if num_steps is not None:
         num_steps = arguments.integer("num_steps", num_steps, 1)
@@ -171,10 +180,12 @@ def _recorders(
                 f"{max_episode_steps}; pass it to gymnasium.make_vec, or make it with autoreset mode DISABLED."
             )
     row = flattening(copies.observation_space)
-    if num_episodes is None:
-        return [Recorder(row, num_steps, None, max_episode_steps) for _ in range(copies.num_envs)]
-    share, rest = divmod(arguments.integer("num_episodes", num_episodes, 1), copies.num_envs)
-    return [Recorder(row, None, share + (i < rest), max_episode_steps) for i in range(copies.num_envs)]
+    action_row = rows_of("actions", copies.action_space) if keep_actions else None
+    shares: list[int | None] = [None] * copies.num_envs
+    if num_episodes is not None:
+        share, rest = divmod(arguments.integer("num_episodes", num_episodes, 1), copies.num_envs)
+        shares = [share + (i < rest) for i in range(copies.num_envs)]
+    return [Recorder(row, num_steps, share, max_episode_steps, action_row) for share in shares]
 
 
 def _actions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,9 @@ from icrl_agents.episode import Episode
 LONGEST_EPISODE = 50_000
 """Steps after which an episode counts as endless, unless it is to be cut anyway."""
 
+SMALLEST_PICTURE = 32
+"""Boxes with two axes at least this long are taken for pictures, whatever their type."""
+
 
 @dataclass
 class Recorder:
@@ -24,6 +27,7 @@ class Recorder:
         num_steps: Quota of transitions, or None.
         num_episodes: Quota of episodes, or None.
         max_episode_steps: Length at which an episode is cut, or None.
+        action_row: From an action to its row ``(a,)`` where actions are kept, or None.
 
     Attributes:
         episodes: The episodes so far.
@@ -34,10 +38,12 @@ class Recorder:
     num_steps: int | None = None
     num_episodes: int | None = None
     max_episode_steps: int | None = None
+    action_row: Callable[[Any], np.ndarray] | None = None
     episodes: list[Episode] = field(default_factory=list, init=False)
     running: bool = field(default=False, init=False)
     _observations: list[np.ndarray] = field(default_factory=list, init=False)
     _rewards: list[float] = field(default_factory=list, init=False)
+    _actions: list[np.ndarray] = field(default_factory=list, init=False)
     _taken: int = field(default=0, init=False)
 
     @property
@@ -48,10 +54,10 @@ class Recorder:
     def begin(self, observation: Any) -> None:  # noqa: ANN401 - of any space
         """Begins an episode at its first observation."""
         self.running = True
-        self._observations, self._rewards = [self.row(observation)], []
+        self._observations, self._rewards, self._actions = [self.row(observation)], [], []
 
-    def add(self, observation: Any, reward: Any, terminated: Any, truncated: Any) -> None:  # noqa: ANN401
-        """Adds a transition to ``observation``; terminated wins over truncated.
+    def add(self, action: Any, observation: Any, reward: Any, terminated: Any, truncated: Any) -> None:  # noqa: ANN401
+        """Adds a transition by ``action`` to ``observation``; terminated wins over truncated.
 
         Raises:
             ValueError: If the episode does not end.
@@ -62,10 +68,14 @@ class Recorder:
         self._taken += 1
         self._observations.append(self.row(observation))
         self._rewards.append(np.asarray(reward, dtype=np.float64).item())
+        if self.action_row is not None:
+            self._actions.append(self.action_row(action))
         if len(self._rewards) == self.max_episode_steps:
             self.running = False
         if not self.running or self._taken == self.num_steps:
-            self.episodes.append(Episode(np.stack(self._observations), np.array(self._rewards), bool(terminated)))
+            actions = np.stack(self._actions) if self._actions else None
+            rewards = np.array(self._rewards)
+            self.episodes.append(Episode(np.stack(self._observations), rewards, bool(terminated), actions))
         elif self.num_steps is None and self.max_episode_steps is None and len(self._rewards) == LONGEST_EPISODE:
             raise ValueError(
                 f"num_episodes: an episode has not ended after {LONGEST_EPISODE:,} steps; ask for num_steps instead, "
@@ -78,22 +88,47 @@ def flattening(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
 
     Raises:
         TypeError: If observations have no fixed number of entries.
-        ValueError: If they are pixels.
+        ValueError: If they are, or contain, pixels.
     """
     if not space.is_np_flattenable:
         raise TypeError(f"env: expected observations that flatten to a vector of numbers, got {space}.")
-    if isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) >= 3:
+    for picture in _pictures(space):
         raise ValueError(
-            f"env: pixel observations {space.shape} are no features to compare states by; expected a vector: "
+            f"env: pixel observations {picture.shape} are no features to compare states by; expected a vector: "
             "encode them first, for instance with gymnasium.wrappers.TransformObservation."
         )
-    dim = spaces.flatdim(space)
+    return rows_of("observations", space)
 
-    def row(observation: Any) -> np.ndarray:  # noqa: ANN401
-        box = isinstance(space, spaces.Box)
-        flat = np.array(observation).ravel() if box else np.asarray(spaces.flatten(space, observation))
+
+def rows_of(name: str, space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
+    """Returns the function from an element of ``space`` to its row, float32 where all of it is, otherwise float64.
+
+    Args:
+        name: What the elements are, for the error.
+        space: A space whose elements flatten.
+
+    Raises:
+        TypeError: If they do not.
+    """
+    if not space.is_np_flattenable:
+        raise TypeError(f"env: expected {name} that flatten to a vector of numbers, got {space}.")
+    dim, box = spaces.flatdim(space), isinstance(space, spaces.Box)
+
+    def row(element: Any) -> np.ndarray:  # noqa: ANN401
+        flat = np.array(element).ravel() if box else np.asarray(spaces.flatten(space, element))
         if flat.shape != (dim,):
-            raise ValueError(f"env: expected observations of {dim} numbers as in {space}, got {flat.size}.")
+            raise ValueError(f"env: expected {name} of {dim} numbers as in {space}, got {flat.size}.")
         return flat if flat.dtype in (np.float32, np.float64) else flat.astype(np.float64)
 
     return row
+
+
+def _pictures(space: spaces.Space[Any]) -> Iterator[spaces.Box]:
+    """Yields the boxes in ``space`` that hold pixels."""
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
+            yield from _pictures(part)
+    elif isinstance(space, spaces.Box):
+        coloured = space.dtype == np.uint8 and len(space.shape) >= 3
+        if coloured or sum(length >= SMALLEST_PICTURE for length in space.shape) >= 2:
+            yield space

@@ -1,0 +1,171 @@
+"""Minari datasets: read as episodes, and written from episodes that kept their actions (extra ``[minari]``)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium import Env, spaces
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
+
+from icrl_agents.collection.recorder import flattening, rows_of
+from icrl_agents.episode import Episode
+from icrl_agents.extras import import_extra
+
+
+def minari_episodes(dataset: Any) -> list[Episode]:  # noqa: ANN401 - Minari need not be there
+    """Returns the episodes of a Minari dataset.
+
+    Observations and actions are flattened as ``collect_episodes`` does, discrete ones one-hot. An episode whose last
+    step is a termination terminated; any other, also one that neither flag ends, was truncated, and bootstraps from
+    its last observation.
+
+    Args:
+        dataset: A ``minari.MinariDataset``, or the id of one that is on this machine.
+
+    Raises:
+        MissingExtraError: If Minari is not installed.
+        FileNotFoundError: If no dataset of that id is on this machine.
+        TypeError: If ``dataset`` is neither, or its observations do not flatten.
+        ValueError: If its observations are pixels, or an episode goes on after it has ended, naming the episode.
+    """
+    dataset = _loaded(dataset)
+    row, action_row = flattening(dataset.observation_space), rows_of("actions", dataset.action_space)
+    episodes = []
+    for i, data in enumerate(dataset.iterate_episodes()):
+        ended = np.logical_or(data.terminations, data.truncations)
+        if ended[:-1].any():
+            step = int(np.flatnonzero(ended[:-1])[0])
+            raise ValueError(
+                f"episode {i}, step {step}: terminated or truncated there, yet it has {len(ended)} steps; "
+                "expected the end of an episode at its last step."
+            )
+        length = len(data.rewards)
+        observations = _rows(dataset.observation_space, data.observations, length + 1, row)
+        actions = _rows(dataset.action_space, data.actions, length, action_row)
+        terminated = length > 0 and bool(data.terminations[-1])
+        episodes.append(Episode(observations, np.asarray(data.rewards), terminated, actions))
+    return episodes
+
+
+def write_minari_dataset(
+    dataset_id: str, env: Env[Any, Any], episodes: Sequence[Episode], algorithm: str = "", description: str = ""
+) -> None:
+    """Writes episodes as a Minari dataset, whole or not at all, where Minari looks for it.
+
+    That is ``$MINARI_DATASETS_PATH`` where it is set, and otherwise ``~/.minari/datasets``.
+
+    Args:
+        dataset_id: ``"(namespace/)name-v0"``; one that exists is refused.
+        env: The environment that they are of, for its spaces and its spec.
+        episodes: At least one, all with actions (``collect_episodes(..., keep_actions=True)``).
+        algorithm: The policy's name.
+        description: What the dataset is.
+
+    Raises:
+        MissingExtraError: If Minari is not installed.
+        ValueError: If the id is malformed or taken, there is no episode or one has no actions.
+        OSError: If it cannot be written.
+    """
+    place = dataset_place(dataset_id)
+    if not episodes or any(episode.actions is None for episode in episodes):
+        raise ValueError("episodes: expected at least one, all with actions; collect with keep_actions=True.")
+    storage_module = import_extra("minari.dataset.minari_storage", "minari", "A Minari dataset")
+    minari = import_extra("minari", "minari", "A Minari dataset")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(dir=place.parent, prefix=".icrl-"))
+    try:
+        storage = storage_module.MinariStorage.new(
+            partial / "data",
+            observation_space=env.observation_space,
+            action_space=env.action_space,
+            env_spec=env.spec,
+            data_format="hdf5",
+        )
+        about = {"algorithm_name": algorithm, "description": description}
+        identity = {"dataset_id": dataset_id, "minari_version": minari.__version__}
+        storage.update_metadata(identity | {name: text for name, text in about.items() if text})
+        storage.update_episodes(_buffers(env, episodes))
+        _make_namespace(dataset_id)
+        partial.chmod(0o755)
+        partial.rename(place)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def dataset_place(dataset_id: str) -> Path:
+    """Returns the folder that a new dataset gets.
+
+    Raises:
+        MissingExtraError: If Minari is not installed.
+        ValueError: If the id is malformed or taken.
+    """
+    import_extra("minari", "minari", "A Minari dataset")
+    ids = import_extra("minari.dataset.minari_dataset", "minari", "A Minari dataset")
+    storage = import_extra("minari.storage", "minari", "A Minari dataset")
+    parts = ids.DATASET_ID_RE.fullmatch(dataset_id)
+    if parts is None or parts["version"] is None:
+        raise ValueError(
+            f"dataset id: expected (namespace/)name-v(version), such as cartpole/random-v0, got {dataset_id!r}."
+        )
+    place = Path(storage.get_dataset_path(dataset_id))
+    if place.exists():
+        raise ValueError(f"dataset id: {dataset_id} exists already at {place}; take another name or version.")
+    return place
+
+
+def _loaded(dataset: Any) -> Any:  # noqa: ANN401
+    minari = import_extra("minari", "minari", "A Minari dataset")
+    if isinstance(dataset, minari.MinariDataset):
+        return dataset
+    if not isinstance(dataset, str):
+        raise TypeError(f"dataset: expected a minari.MinariDataset or the id of one, got {type(dataset).__name__}.")
+    try:
+        return minari.load_dataset(dataset)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"dataset: {dataset!r} is not on this machine; `minari list local` tells which are, and "
+            f"`minari download {dataset}` fetches one of Minari's own."
+        ) from None
+
+
+def _rows(space: spaces.Space[Any], batch: Any, length: int, row: Callable[[Any], np.ndarray]) -> np.ndarray:  # noqa: ANN401
+    """The rows ``(length, d)`` of a batch of elements, in which time is the first axis of every array."""
+    if isinstance(space, spaces.Box):
+        flat = np.asarray(batch).reshape(len(batch), spaces.flatdim(space))
+        return flat if flat.dtype in (np.float32, np.float64) else flat.astype(np.float64)
+    rows = [row(element) for element in iterate(batch_space(space, length), batch)]
+    return np.stack(rows) if rows else np.empty((0, spaces.flatdim(space)))
+
+
+def _buffers(env: Env[Any, Any], episodes: Sequence[Episode]) -> Iterator[Any]:
+    """The episodes as Minari's buffers, observations and actions back in their spaces."""
+    data_collector = import_extra("minari.data_collector", "minari", "A Minari dataset")
+    for i, episode in enumerate(episodes):
+        flags = np.zeros((2, len(episode)), dtype=bool)
+        flags[0 if episode.terminated else 1, -1:] = True
+        yield data_collector.EpisodeBuffer(
+            id=i,
+            observations=_batch(env.observation_space, episode.observations),
+            actions=_batch(env.action_space, episode.actions),
+            rewards=list(episode.rewards),
+            terminations=list(flags[0]),
+            truncations=list(flags[1]),
+        )
+
+
+def _batch(space: spaces.Space[Any], rows: Any) -> Any:  # noqa: ANN401
+    """The inverse of ``_rows``."""
+    elements = [spaces.unflatten(space, row) for row in rows]
+    return concatenate(space, elements, create_empty_array(space, len(elements)))
+
+
+def _make_namespace(dataset_id: str) -> None:
+    namespaces = import_extra("minari.namespace", "minari", "A Minari dataset")
+    namespace = dataset_id.rpartition("/")[0]
+    if namespace and namespace not in namespaces.list_local_namespaces():
+        namespaces.create_namespace(namespace)

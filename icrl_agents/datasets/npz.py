@@ -1,0 +1,110 @@
+"""Episodes in an npz file, which NumPy alone can read and write.
+
+The file holds ``observations (N + E, d)`` and ``rewards (N,)`` of E episodes with N transitions in all, one after the
+other; ``lengths (E,)``, their numbers of transitions; ``terminated (E,)``; where actions were kept,
+``actions (N, a)``; and ``about``, a string. Nothing in it is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from icrl_agents.episode import Episode, episode_arrays
+from icrl_agents.files import write_atomically
+
+_NEEDED = {"observations": 2, "rewards": 1, "lengths": 1, "terminated": 1}
+
+
+def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = "") -> None:
+    """Writes episodes as an npz file, whole or not at all.
+
+    Args:
+        path: The file; one that exists is replaced.
+        episodes: At least one; of one observation dimension, all with actions or all without.
+        about: What they are, for whoever reads the file.
+
+    Raises:
+        TypeError: If an array is of another type than numbers.
+        ValueError: If the episodes do not fit together, or arrays do not; the message names the episode.
+        OSError: If the file cannot be written.
+    """
+    if len(episodes) == 0:
+        raise ValueError("episodes: expected at least one, got none.")
+    for i, episode in enumerate(episodes):
+        episode_arrays(i, episode)
+        expected, got = _shape(episodes[0]), _shape(episode)
+        if got != expected:
+            raise ValueError(f"episode {i}: expected (d, a) = {expected} as in episode 0, got {got}.")
+    arrays = {
+        "observations": np.concatenate([np.asarray(episode.observations) for episode in episodes]),
+        "rewards": np.concatenate([np.asarray(episode.rewards, dtype=np.float64) for episode in episodes]),
+        "lengths": np.array([len(episode) for episode in episodes]),
+        "terminated": np.array([bool(episode.terminated) for episode in episodes]),
+        "about": np.array(about),
+    }
+    if episodes[0].actions is not None:
+        arrays["actions"] = np.concatenate([np.asarray(episode.actions) for episode in episodes])
+        if len(arrays["actions"]) != len(arrays["rewards"]):
+            raise ValueError("episodes: expected one action for each reward.")
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **arrays)
+    write_atomically(Path(path), buffer.getvalue())
+
+
+def load_episodes(path: str | Path) -> list[Episode]:
+    """Reads what ``save_episodes`` wrote, or any npz file of the same arrays.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: If it cannot be read.
+        ValueError: If it is no such file: damaged, with arrays missing, or with shapes that disagree.
+    """
+    try:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in (*_NEEDED, "actions") if name in archive.files}
+    except (ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
+        cause = "it holds pickled objects, which are never loaded" if "pickle" in str(error) else error
+        raise ValueError(f"{path}: is no npz file of episodes, or damaged ({cause}).") from None
+    _check(path, arrays)
+    ends = np.cumsum(arrays["lengths"])
+    episodes = []
+    for i, (end, length) in enumerate(zip(ends.tolist(), arrays["lengths"].tolist(), strict=True)):
+        start = end - length
+        actions = arrays["actions"][start:end] if "actions" in arrays else None
+        observations, rewards = arrays["observations"][start + i : end + i + 1], arrays["rewards"][start:end]
+        episodes.append(Episode(observations, rewards, bool(arrays["terminated"][i]), actions))
+        episode_arrays(i, episodes[-1])
+    return episodes
+
+
+def _shape(episode: Episode) -> tuple[int, int | None]:
+    """Dimensions of the observations and of the actions."""
+    actions = None if episode.actions is None else np.asarray(episode.actions)
+    if actions is not None and actions.ndim != 2:
+        raise ValueError(f"actions: expected shape (T, a), got {actions.shape}.")
+    return np.shape(episode.observations)[-1], None if actions is None else actions.shape[-1]
+
+
+def _check(path: str | Path, arrays: dict[str, np.ndarray]) -> None:
+    missing = [name for name in _NEEDED if name not in arrays]
+    if missing:
+        raise ValueError(f"{path}: expected the arrays {', '.join(_NEEDED)} in the file, {', '.join(missing)} missing.")
+    for name, ndim in {**_NEEDED, "actions": 2}.items():
+        if name in arrays and arrays[name].ndim != ndim:
+            raise ValueError(f"{path}: expected {name} with {ndim} axes, got shape {arrays[name].shape}.")
+    lengths, terminated = arrays["lengths"], arrays["terminated"]
+    if lengths.dtype.kind not in "iu" or len(lengths) == 0 or (lengths < 0).any():
+        raise ValueError(f"{path}: expected lengths, at least one, of integers ≥ 0, got {lengths.dtype} {lengths[:5]}.")
+    if terminated.dtype != np.bool_ or len(terminated) != len(lengths):
+        raise ValueError(f"{path}: expected terminated with {len(lengths)} booleans, got {terminated.dtype} array.")
+    total = int(lengths.sum())
+    for name, rows in {"rewards": total, "observations": total + len(lengths), "actions": total}.items():
+        if name in arrays and len(arrays[name]) != rows:
+            raise ValueError(f"{path}: expected {rows} rows of {name} by its lengths, got {len(arrays[name])}.")

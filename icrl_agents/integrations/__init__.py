@@ -1,0 +1,1 @@
+"""Bridges to libraries that icrl does not depend on; each module names the extra that installs its library."""

@@ -1,0 +1,204 @@
+"""Stable-Baselines3's PPO with an in-context critic in place of the value network (extra ``[sb3]``)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from icrl_agents.control.critic import Critic, Features, check_evaluator
+from icrl_agents.control.defaults import default_evaluator
+from icrl_agents.control.rollout import Rollout
+from icrl_agents.value_function import Evaluator
+
+try:
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+    from stable_baselines3.common.policies import (
+        ActorCriticCnnPolicy,
+        ActorCriticPolicy,
+        BaseModel,
+        BasePolicy,
+        MultiInputActorCriticPolicy,
+    )
+    from stable_baselines3.common.utils import obs_as_tensor
+except ImportError as error:
+    raise ImportError(
+        f"icrl_agents.integrations.sb3 needs Stable-Baselines3 ({error}); install it with: pip install 'icrl[sb3]', "
+        "in a clone of the repository pip install '.[sb3]'."
+    ) from error
+
+
+class InContextPPO(PPO):
+    """PPO whose critic is any evaluator: fitted anew on every rollout, without a value network or its loss.
+
+    Everything else is Stable-Baselines3's: the actor (of the same first weights at the same ``seed``), callbacks,
+    VecEnvs, normalisation, logging, ``save`` and ``load``. At the end of a rollout the evaluator is fitted on its
+    transitions; values, advantages and returns in ``rollout_buffer`` are then those of the in-context value function.
+    Its states are what the policy's feature extractor makes of observations: vectors as they are, images and
+    dictionaries encoded. Truncated episodes bootstrap from their final observation, terminated ones do not.
+
+    Args:
+        policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, all without a value network. An actor-critic
+            class of your own keeps its value network, which is neither trained nor asked.
+        env: An environment, a VecEnv or an id.
+        evaluator: Anything with ``fit(context)``; by default ``icrl_agents.control.default_evaluator()``.
+        window: Number of rollouts that the context holds, ≥ 1. A saved model does not contain them.
+        features: From standardised states ``(m, d)`` to features, such as ``control.quadratic_features`` for ``LSTD``.
+        **settings: Every other argument of ``stable_baselines3.PPO``.
+
+    Raises:
+        TypeError: If ``evaluator`` has no ``fit``.
+        ValueError: If ``window`` is not an integer ≥ 1.
+    """
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {}  # filled below, by the policies of this module
+
+    def __init__(
+        self,
+        policy: str | type[ActorCriticPolicy],
+        env: Any,  # noqa: ANN401 - what Stable-Baselines3 takes
+        evaluator: Evaluator | None = None,
+        *,
+        window: int = 1,
+        features: Features | None = None,
+        **settings: Any,  # noqa: ANN401
+    ) -> None:
+        self.evaluator = default_evaluator() if evaluator is None else check_evaluator(evaluator)
+        self.window, self.features = window, features
+        settings.setdefault("vf_coef", 0.0)
+        super().__init__(policy, env, **settings)
+
+    def _setup_model(self) -> None:
+        super()._setup_model()
+        self.critic = Critic(self.evaluator, gae_lambda=self.gae_lambda, window=self.window, features=self.features)
+        if isinstance(self.policy, ActorOnly):
+            self.policy.critic = self.critic
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "critic"]
+
+    def _init_callback(self, callback: Any, progress_bar: bool = False) -> BaseCallback:  # noqa: ANN401
+        given = callback if isinstance(callback, list) else [callback]
+        converted = [each if isinstance(each, BaseCallback) else ConvertCallback(each) for each in given]
+        return super()._init_callback([_Assessment(), *converted], progress_bar)
+
+    def train(self) -> None:
+        """Updates the actor; logs the loss of the in-context values, and how often the critic diverged."""
+        super().train()
+        errors = self.rollout_buffer.returns - self.rollout_buffer.values
+        self.logger.record("train/value_loss", float(np.square(errors).mean()))
+        self.logger.record("train/critic_divergences", self.critic.divergences)
+
+
+class _Assessment(BaseCallback):
+    """Records what ``RolloutBuffer`` forgets, and at a rollout's end has the critic assess it.
+
+    It comes before all other callbacks, so that theirs find the advantages in place. Rewards are copied before
+    Stable-Baselines3 adds the value of a truncated episode's end to them.
+    """
+
+    def _on_rollout_start(self) -> None:
+        self._steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._final: dict[tuple[int, int], Any] = {}
+
+    def _on_step(self) -> bool:
+        dones, infos = self.locals["dones"], self.locals["infos"]
+        cut = [bool(done and info.get("TimeLimit.truncated", False)) for done, info in zip(dones, infos, strict=True)]
+        for copy in np.flatnonzero(cut):
+            self._final[len(self._steps), int(copy)] = infos[copy]["terminal_observation"]
+        self._steps.append((self.locals["rewards"].copy(), dones & ~np.array(cut), np.array(cut)))
+        self._last = self.locals["new_obs"]
+        return True
+
+    def _on_rollout_end(self) -> None:
+        model = cast(InContextPPO, self.model)
+        buffer = model.rollout_buffer
+        states = self._encoded(buffer.observations, (buffer.buffer_size, buffer.n_envs))
+        following = torch.cat([states[1:], self._encoded(self._last, (1, buffer.n_envs))])
+        for (step, copy), observation in self._final.items():
+            tensor, _ = model.policy.obs_to_tensor(observation)
+            following[step, copy] = self._features(tensor)[0]
+        rollout = Rollout(buffer.n_envs)
+        for x, (rewards, terminated, truncated), x_next in zip(states, self._steps, following, strict=True):
+            rollout.add(x, rewards, x_next, terminated, truncated)
+        assessment = model.critic.assess(rollout.context(model.gamma))
+
+        def by_step(quantity: Tensor) -> np.ndarray:
+            return quantity.reshape(buffer.n_envs, buffer.buffer_size).T.numpy(force=True).astype(np.float32)
+
+        buffer.values, buffer.advantages = by_step(assessment.values), by_step(assessment.advantages)
+        buffer.returns = by_step(assessment.returns)
+        buffer.rewards = np.stack([rewards for rewards, _, _ in self._steps]).astype(np.float32)
+
+    def _encoded(self, observations: Any, shape: tuple[int, int]) -> Tensor:  # noqa: ANN401 - an array or a dict
+        """Features ``(*shape, d)`` of observations."""
+        spaces = self.model.observation_space
+
+        def flat(array: np.ndarray, space: Any) -> np.ndarray:  # noqa: ANN401
+            return array.reshape(shape[0] * shape[1], *space.shape)
+
+        if isinstance(observations, dict):
+            observations = {name: flat(array, spaces[name]) for name, array in observations.items()}  # type: ignore[index]
+        else:
+            observations = flat(observations, spaces)
+        features = self._features(obs_as_tensor(observations, self.model.device))
+        return features.reshape(*shape, -1)
+
+    def _features(self, observations: Any) -> Tensor:  # noqa: ANN401
+        policy = cast(InContextPPO, self.model).policy
+        policy.set_training_mode(False)
+        with torch.no_grad():
+            return BaseModel.extract_features(policy, observations, policy.pi_features_extractor)
+
+
+class ActorOnly(ActorCriticPolicy):
+    """Takes the value network out of an actor-critic policy, leaving the actor as it was initialised."""
+
+    critic: Critic | None = None
+
+    def _build(self, lr_schedule: Any) -> None:  # noqa: ANN401
+        super()._build(lr_schedule)
+        self.value_net = self.mlp_extractor.value_net = nn.Sequential()
+        self.vf_features_extractor = self.pi_features_extractor
+        rate = lr_schedule(1)
+        self.optimizer = self.optimizer_class(self.parameters(), lr=rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
+
+    def forward(self, obs: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+        """Actions, zeros in place of values (they follow at the end of the rollout), and log-probabilities."""
+        distribution = self.get_distribution(obs)
+        actions = distribution.get_actions(deterministic=deterministic)
+        log_prob = distribution.log_prob(actions)
+        return actions.reshape(-1, *self.action_space.shape), _zeros(log_prob), log_prob  # type: ignore[misc]
+
+    def evaluate_actions(self, obs: Any, actions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:  # noqa: ANN401
+        """Zeros in place of values, log-probabilities and entropies."""
+        distribution = self.get_distribution(obs)
+        log_prob = distribution.log_prob(actions)
+        return _zeros(log_prob), log_prob, distribution.entropy()
+
+    def predict_values(self, obs: Any) -> Tensor:  # noqa: ANN401
+        """Values ``(m, 1)`` by the critic's last fit; zeros before the first."""
+        states = BaseModel.extract_features(self, obs, self.pi_features_extractor)
+        return _zeros(states[:, 0]) if self.critic is None else self.critic(states)[:, None]
+
+
+class _ActorCnnPolicy(ActorOnly, ActorCriticCnnPolicy):
+    """The actor of ``CnnPolicy``."""
+
+
+class _ActorMultiInputPolicy(ActorOnly, MultiInputActorCriticPolicy):
+    """The actor of ``MultiInputPolicy``."""
+
+
+InContextPPO.policy_aliases = {
+    "MlpPolicy": ActorOnly,
+    "CnnPolicy": _ActorCnnPolicy,
+    "MultiInputPolicy": _ActorMultiInputPolicy,
+}
+
+
+def _zeros(like: Tensor) -> Tensor:
+    return torch.zeros_like(like)[:, None]

@@ -1,0 +1,67 @@
+"""Saved Stable-Baselines3 models as policies (extra ``[sb3]``)."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from icrl_agents.extras import import_extra
+
+MARKS = {
+    "clip_range": "PPO",
+    "gae_lambda": "A2C",
+    "exploration_fraction": "DQN",
+    "target_entropy": "SAC",
+    "policy_delay": "TD3",
+}
+"""What a saved model holds, and the class that loads it; DDPG is a TD3, and a model with ``clip_range`` also has
+``gae_lambda``."""
+
+_REPLACED = {
+    **dict.fromkeys(("learning_rate", "lr_schedule", "clip_range", "exploration_schedule"), 0.0),
+    "clip_range_vf": None,
+    "buffer_size": 1,
+}
+"""What prediction does not need: schedules of the training, which were pickled, and room for its transitions."""
+
+
+def load_model(path: str | Path) -> Any:  # noqa: ANN401 - a model of a library that need not be there
+    """Returns a saved Stable-Baselines3 model, ready for ``FixedPolicy``, ``collect`` and whatever takes a policy.
+
+    Stable-Baselines3's own loader unpickles parts of the file, and a pickle can run any code: load only files that
+    you trust. The class is told by what the file holds; a model of another class you load yourself, and pass the model.
+
+    Args:
+        path: What the model's ``save`` wrote, by PPO, A2C, DQN, SAC, TD3 or DDPG.
+
+    Raises:
+        MissingExtraError: If Stable-Baselines3 is not installed.
+        OSError: If the file cannot be read.
+        ValueError: If it is no such model.
+    """
+    name = _algorithm(Path(path))
+    library = import_extra("stable_baselines3", "sb3", "A Stable-Baselines3 model")
+    try:
+        return getattr(library, name).load(path, device="cpu", custom_objects=_REPLACED)
+    except Exception as error:  # the loader fails in many ways on what it cannot unpickle
+        raise ValueError(
+            f"{path}: Stable-Baselines3 cannot load it as {name} ({type(error).__name__}: {error}); load it yourself "
+            "and pass the model as policy."
+        ) from error
+
+
+def _algorithm(path: Path) -> str:
+    """The class that saved a model, told without unpickling anything."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = json.loads(archive.read("data"))
+    except (zipfile.BadZipFile, KeyError, ValueError, RuntimeError) as error:
+        raise ValueError(f"{path}: is no model that Stable-Baselines3 saved, or damaged ({error}).") from None
+    for mark, name in MARKS.items():
+        if mark in names:
+            return name
+    raise ValueError(
+        f"{path}: is no model of PPO, A2C, DQN, SAC, TD3 or DDPG; load it yourself and pass the model as policy."
+    )

@@ -1,0 +1,81 @@
+"""A collection from configuration to file or dataset."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+import gymnasium as gym
+import numpy as np
+from tqdm import tqdm
+
+from icrl_agents.collection import collect_episodes
+from icrl_agents.datasets.minari import dataset_place, write_minari_dataset
+from icrl_agents.datasets.npz import save_episodes
+from icrl_agents.episode import Episode
+from icrl_agents.files import check_writable
+from icrl_agents.studies.collect.config import CollectConfig
+from icrl_agents.studies.environments import Counted, make_environment, make_policy
+from icrl_agents.studies.results import describe
+
+
+def run(config: CollectConfig) -> list[Episode]:
+    """Collects, prints a summary, and writes the file or the dataset; nothing is left of a run that fails.
+
+    Raises:
+        ImportError: If Minari or Stable-Baselines3 is needed and not installed.
+        ValueError: If the file or dataset exists, or environment, policy and arguments do not fit.
+        OSError: If it cannot be written.
+    """
+    _check_target(config)
+    env = make_environment(config.env_id, config.env_args)
+    try:
+        policy = make_policy(config.policy, config.epsilon, env)
+        with tqdm(total=config.num_steps, desc="collecting", unit="step", file=sys.stderr) as bar:
+            episodes = collect_episodes(
+                Counted(env, bar),
+                num_steps=config.num_steps,
+                num_episodes=config.num_episodes,
+                max_episode_steps=config.max_episode_steps,
+                policy=policy,
+                seed=config.seed,
+                keep_actions=True,
+            )
+        _write(config, env, episodes)
+    finally:
+        env.close()
+    print(summary(episodes))
+    print(f"In {config.out or config.minari}.")
+    return episodes
+
+
+def summary(episodes: Sequence[Episode]) -> str:
+    """Number, lengths, ends and returns of episodes, in two lines."""
+    lengths = np.array([len(episode) for episode in episodes])
+    returns = np.array([np.sum(episode.rewards) for episode in episodes])
+    ended = sum(bool(episode.terminated) for episode in episodes)
+    return (
+        f"{len(episodes):,} episode(s), {lengths.sum():,} steps, {lengths.min():,} to {lengths.max():,} each; "
+        f"{ended:,} terminated, {len(episodes) - ended:,} truncated.\n"
+        f"Undiscounted return: mean {returns.mean():.4g}, from {returns.min():.4g} to {returns.max():.4g}."
+    )
+
+
+def _check_target(config: CollectConfig) -> None:
+    """Refuses what cannot be written before anything is collected."""
+    if config.minari is not None:
+        dataset_place(config.minari)
+    elif config.out is not None:
+        if config.out.exists():
+            raise ValueError(f"out: {config.out} exists already; choose another name.")
+        check_writable(config.out.parent)
+
+
+def _write(config: CollectConfig, env: gym.Env, episodes: Sequence[Episode]) -> None:
+    about = json.dumps(describe(config))
+    if config.out is not None:
+        save_episodes(config.out, episodes, about)
+    elif config.minari is not None:
+        algorithm = config.policy + (f", random actions in {config.epsilon:.0%} of the steps" if config.epsilon else "")
+        write_minari_dataset(config.minari, env, episodes, algorithm, f"Collected by icrl: {about}")

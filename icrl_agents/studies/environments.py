@@ -1,0 +1,131 @@
+"""Environments and policies as the command line names them; importing this imports no torch."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from tqdm import tqdm
+
+import icrl_envs  # noqa: F401 - registers the environments
+from icrl_envs import arguments
+from icrl_envs.fixed_policy import action_function
+
+POLICIES = ("random", "scripted")
+
+
+def check_policy(policy: str, epsilon: float) -> None:
+    """Raises ValueError if there is no such policy, or ``epsilon`` is no share."""
+    if policy.endswith(".zip"):
+        if not Path(policy).is_file():
+            raise ValueError(f"policy: there is no file {policy}.")
+    elif policy not in POLICIES:
+        raise ValueError(
+            f"policy: expected random, scripted or the path of a Stable-Baselines3 model, MODEL.zip; got {policy!r}."
+        )
+    arguments.real("epsilon", epsilon, 0.0, 1.0)
+
+
+def keywords(pairs: Sequence[str]) -> dict[str, Any]:
+    """Returns ``("num_states=20", "noise=low")`` as a dictionary, values read as JSON where they are.
+
+    Raises:
+        ValueError: If one is no pair.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, sign, text = pair.partition("=")
+        if not sign or not name.isidentifier():
+            raise ValueError(f"env_args: expected NAME=VALUE, such as num_states=20, got {pair!r}.")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+def make_environment(env_id: str, env_args: Sequence[str] = ()) -> gym.Env[Any, Any]:
+    """Returns the environment of an id.
+
+    Raises:
+        ValueError: If Gymnasium cannot make it, with what it says.
+    """
+    try:
+        return gym.make(env_id, **keywords(env_args))
+    except (gym.error.Error, ImportError, TypeError) as error:
+        raise ValueError(f"env_id: {env_id} cannot be made: {error}") from error
+
+
+def make_policy(name: str, epsilon: float, env: gym.Env[Any, Any]) -> Any:  # noqa: ANN401 - see collect_episodes
+    """Returns a policy for ``collect_episodes``; None for random actions.
+
+    Args:
+        name: ``"random"``, ``"scripted"`` or the path of a Stable-Baselines3 model.
+        epsilon: Share of the steps with a random action instead, in [0, 1].
+        env: The environment that it acts in.
+
+    Raises:
+        ValueError: If the environment has no scripted policy, or the model was trained on other spaces.
+    """
+    if name == "random":
+        return None
+    policy = _scripted(env) if name == "scripted" else _model(name, env)
+    return policy if epsilon == 0 else _with_random_actions(policy, epsilon, env.action_space)
+
+
+class Counted(gym.Wrapper[Any, Any, Any, Any]):
+    """Moves a progress bar on by one at each step.
+
+    Args:
+        env: Any environment.
+        bar: The bar.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], bar: tqdm[Any]) -> None:
+        super().__init__(env)
+        self._bar = bar
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:  # noqa: ANN401
+        """Takes the step."""
+        self._bar.update()
+        return self.env.step(action)
+
+
+def _scripted(env: gym.Env[Any, Any]) -> Any:  # noqa: ANN401
+    inner = env.unwrapped
+    if not type(inner).__module__.startswith("icrl_envs.metaworld"):
+        raise ValueError("policy: only icrl/MetaWorld-v0 and icrl/MetaWorldMRP-v0 have a scripted policy; try random.")
+    if isinstance(env.action_space, gym.spaces.Discrete):
+        return lambda observation, rng: 0
+    from icrl_envs.metaworld.policies import scripted_policy
+
+    act = scripted_policy(inner.domain)  # pyright: ignore[reportAttributeAccessIssue]
+    return lambda observation, rng: act(inner.get_state().full)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _model(path: str, env: gym.Env[Any, Any]) -> Any:  # noqa: ANN401
+    from icrl_agents.integrations.sb3_models import load_model
+
+    model = load_model(path)
+    for name in ("observation_space", "action_space"):
+        expected, got = getattr(model, name), getattr(env, name)
+        if type(expected) is not type(got) or expected.shape != got.shape:
+            raise ValueError(f"policy: {path} was trained with {name} {expected}, the environment has {got}.")
+    return model
+
+
+def _with_random_actions(policy: Any, epsilon: float, space: gym.spaces.Space[Any]) -> Any:  # noqa: ANN401
+    act, own = action_function(policy), copy.deepcopy(space)
+
+    def mixed(observation: Any, rng: np.random.Generator) -> Any:  # noqa: ANN401
+        if rng.random() >= epsilon:
+            return act(observation, rng)
+        own.seed(int(rng.integers(2**31)))
+        return own.sample()
+
+    return mixed

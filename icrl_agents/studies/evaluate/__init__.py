@@ -1,0 +1,1 @@
+"""Evaluation of a policy in any Gymnasium environment: values in context against returns of held-out episodes."""

@@ -1,0 +1,96 @@
+"""An evaluation from configuration to folder."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium as gym
+from tqdm import tqdm
+
+from icrl_agents.collection import collect_episodes
+from icrl_agents.collection.recorder import flattening
+from icrl_agents.episode import Episode
+from icrl_agents.machine import one_thread
+from icrl_agents.studies.environments import Counted, make_environment, make_policy
+from icrl_agents.studies.evaluate.config import EvaluateConfig
+from icrl_agents.studies.evaluate.evaluation import Result, check_returns, evaluate
+from icrl_agents.studies.evaluate.evaluators import LINEAR, kernel_evaluators
+from icrl_agents.studies.evaluate.figures import calibration_figure, episode_figure, sample_size_figure
+from icrl_agents.studies.evaluate.summary import table
+from icrl_agents.studies.results import open_folder, write_figure, write_rows
+
+
+def run(config: EvaluateConfig) -> list[Result]:
+    """Collects, evaluates, prints the table and writes ``config.folder``.
+
+    Raises:
+        ImportError: If Stable-Baselines3 is needed and not installed.
+        ValueError: If environment, policy and arguments do not fit, no return is a ground truth, or the output folder
+            holds another run.
+        OSError: If the output folder cannot be written.
+    """
+    with contextlib.closing(make_environment(config.env_id, config.env_args)) as env:
+        policy = make_policy(config.policy, config.epsilon, env)
+        flattening(env.observation_space)
+        new = not config.folder.exists()
+        open_folder(config.folder, config)
+        try:
+            collected = _collected(config, env, policy)
+        except ValueError:
+            if new:
+                shutil.rmtree(config.folder)
+            raise
+    results = list(_evaluated(config, collected))
+    write_rows(config.folder, [result.row for result in results])
+    print(table([result.row for result in results]))
+    print(_caption(config, results))
+    write_figure(calibration_figure(results), config.folder / "calibration.png")
+    write_figure(episode_figure(results), config.folder / "episode.png")
+    write_figure(sample_size_figure(results), config.folder / "effective_sample_size.png")
+    return results
+
+
+def _collected(config: EvaluateConfig, env: gym.Env[Any, Any], policy: Any) -> dict[int, list[Episode]]:  # noqa: ANN401
+    """The episodes of each seed, the context's first."""
+    collected: dict[int, list[Episode]] = {}
+    with tqdm(desc="collecting", unit="step", file=sys.stderr) as bar:
+        for seed in range(config.first_seed, config.first_seed + config.seeds):
+            bar.set_postfix_str(f"seed {seed}")
+            collected[seed] = collect_episodes(
+                Counted(env, bar),
+                num_episodes=config.context_episodes + config.held_out_episodes,
+                max_episode_steps=config.max_episode_steps,
+                policy=policy,
+                seed=seed,
+            )
+            check_returns(config, collected[seed][config.context_episodes :])
+    return collected
+
+
+def _evaluated(config: EvaluateConfig, collected: dict[int, list[Episode]]) -> Iterator[Result]:
+    total = len(collected) * (len(kernel_evaluators(config)) + len([LINEAR]))
+    with one_thread(), tqdm(total=total, desc="evaluating", unit="fit", file=sys.stderr) as bar:
+        for seed, episodes in collected.items():
+            context, held_out = episodes[: config.context_episodes], episodes[config.context_episodes :]
+            for result in evaluate(config, seed, context, held_out):
+                bar.set_postfix_str(f"seed {seed}, {result.row.evaluator}")
+                bar.update()
+                yield result
+
+
+def _caption(config: EvaluateConfig, results: list[Result]) -> str:
+    row = results[0].row
+    return (
+        f"\n{config.seeds} seed(s), γ = {config.gamma:g}, {config.num_sweeps} sweeps; seed {row.seed}: "
+        f"{row.context_transitions:,} transitions to fit on,\n"
+        f"{row.returns_that_count:,} of {row.held_out_transitions:,} held-out returns count.\n"
+        "Error: root-mean-square, against returns. Relative and centred: mean square, over that of the returns and,\n"
+        "after the best constant shift, over their variance (1: any constant). Returns are samples, so that the exact\n"
+        "value does not reach 0. Width: length scale in medians of the distance between states. Effective n:\n"
+        "transitions that a value rests on. Seconds: choice of the width included.\n"
+        f"In {config.folder}: config.json, rows.csv, calibration.png, episode.png, effective_sample_size.png."
+    )
