@@ -1,0 +1,45 @@
+"""Advantages: how much better an action turned out than the policy's average, by any value function."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from icrl_agents.context import Context, check_context
+from icrl_agents.eligibility import check_lambda
+
+
+def generalised_advantages(context: Context, values: Tensor, lambda_: float) -> Tensor:
+    """Generalised advantage estimates A_k = δ_k + γ_k λ A_{k+1} (arXiv 1506.02438, generalised advantage estimation).
+
+    δ_k = R_k + γ_k v(x′_k) − v(x_k) is the TD error. The sum goes along each trajectory and stops at its end:
+    behind a terminal transition (γ_k = 0) nothing follows and nothing is bootstrapped, behind a truncation nothing
+    follows either, but δ_k bootstraps from the true final observation. At λ = 0 it is the TD error, at λ = 1 the
+    return minus v.
+
+    Args:
+        context: n transitions in the order in which they happened, no batch dimensions.
+        values: v at ``context.points``, shape ``(n + e,)``.
+        lambda_: λ in [0, 1].
+
+    Returns:
+        A, shape ``(n,)``.
+
+    Raises:
+        ValueError: If λ is outside [0, 1], the context has batch dimensions, or ``values`` another length.
+
+    Example:
+        >>> context = Context([[0.0], [1.0]], [1.0, 1.0], [0.9, 0.0], [[1.0], [2.0]])
+        >>> generalised_advantages(context, torch.zeros(2, dtype=torch.float64), lambda_=1.0)
+        tensor([1.9000, 1.0000], dtype=torch.float64)
+    """
+    check_context(context)
+    check_lambda(lambda_)
+    if context.rewards.ndim != 1:
+        raise ValueError(f"context: expected one without batch dimensions, got shape {tuple(context.rewards.shape)}.")
+    delta = context.td_errors(values).tolist()
+    decay = (lambda_ * context.discounts * context.contiguous).tolist()
+    following = 0.0
+    for k in range(len(delta) - 1, -1, -1):
+        following = delta[k] = delta[k] + decay[k] * following
+    return torch.tensor(delta, dtype=values.dtype, device=values.device)

@@ -1,0 +1,94 @@
+"""Rollouts of an actor in the copies of an environment, going on where the last one stopped."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from torch import Tensor
+
+from icrl_agents.collection.copies import OneCopy, VectorCopies
+from icrl_agents.collection.recorder import flattening
+from icrl_agents.context import Context
+from icrl_agents.control.actor import Actor
+from icrl_agents.control.rollout import Rollout
+
+
+class EpisodeEnd(NamedTuple):
+    """The end of an episode.
+
+    Args:
+        step: Steps of the environment so far, over all copies.
+        undiscounted_return: Sum of the episode's rewards.
+    """
+
+    step: int
+    undiscounted_return: float
+
+
+class Batch(NamedTuple):
+    """The n transitions of a rollout, those of copy 0 first.
+
+    Args:
+        context: States, rewards, discounts and next states.
+        actions: What the actor did, ``(n,)`` or ``(n, k)``.
+        log_probs: Log π of it, ``(n,)``.
+    """
+
+    context: Context
+    actions: Tensor
+    log_probs: Tensor
+
+
+class Collector:
+    """Steps N copies, in any autoreset mode; restarts are no transitions.
+
+    Args:
+        copies: Single or vector environment.
+        seed: Of the environment.
+    """
+
+    def __init__(self, copies: OneCopy | VectorCopies, seed: int) -> None:
+        self._copies = copies
+        self._row = flattening(copies.observation_space)
+        self._states = self._flat(copies.reset(seed))
+        self._running = np.ones(copies.num_envs, dtype=bool)
+        self._returns = np.zeros(copies.num_envs)
+        self.steps = 0
+        self.episodes: list[EpisodeEnd] = []
+
+    def collect(self, actor: Actor, num_steps: int, gamma: float, generator: torch.Generator) -> Batch:
+        """Returns what ``actor`` does in ``num_steps`` steps of each copy."""
+        rollout, chosen = Rollout(self._copies.num_envs), []
+        for _ in range(num_steps):
+            if self._copies.autoreset_mode is AutoresetMode.DISABLED and not self._running.all():
+                self._states = self._flat(self._copies.restart(~self._running))
+                self._running[:] = True
+            actions, log_probs = actor.sample(self._states, generator)
+            chosen.append((actions, log_probs))
+            self._step(rollout, actor, actions)
+        valid = rollout.valid
+        actions, log_probs = (torch.stack(parts, dim=1)[valid] for parts in zip(*chosen, strict=True))
+        return Batch(rollout.context(gamma), actions, log_probs)
+
+    def _step(self, rollout: Rollout, actor: Actor, actions: Tensor) -> None:
+        step = self._copies.step(actor.fitting(actions))
+        terminated, truncated = np.array(step.terminated, dtype=bool), np.array(step.truncated, dtype=bool)
+        valid = self._running.copy()
+        rewards = np.array(step.rewards, dtype=np.float64)
+        rollout.add(self._states, rewards, self._flat(step.next_observations), terminated, truncated, valid)
+        self.steps += int(valid.sum())
+        self._returns += np.where(valid, rewards, 0.0)
+        ended = valid & (terminated | truncated)
+        for total in self._returns[ended].tolist():
+            self.episodes.append(EpisodeEnd(self.steps, total))
+        self._returns[ended] = 0.0
+        if self._copies.autoreset_mode is not AutoresetMode.SAME_STEP:
+            self._running = ~ended
+        self._states = self._flat(step.observations)
+
+    def _flat(self, observations: object) -> Tensor:
+        rows = [self._row(observation) for observation in observations]  # type: ignore[attr-defined]
+        return torch.from_numpy(np.stack(rows).astype(np.float32))

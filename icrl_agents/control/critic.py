@@ -1,0 +1,162 @@
+"""The critic of an actor-critic: any evaluator, fitted anew on every batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from icrl_agents.context import Context, check_context
+from icrl_agents.control.advantages import generalised_advantages
+from icrl_agents.divergence import DivergenceWarning
+from icrl_agents.eligibility import check_lambda
+from icrl_agents.value_function import Evaluator, ValueFunction
+from icrl_envs import arguments
+
+Features = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """What a critic makes of a batch of n transitions.
+
+    Args:
+        values: v(x_k), shape ``(n,)``.
+        advantages: A_k, shape ``(n,)``.
+    """
+
+    values: Tensor
+    advantages: Tensor
+
+    @property
+    def returns(self) -> Tensor:
+        """The λ-returns A_k + v(x_k), shape ``(n,)``."""
+        return self.advantages + self.values
+
+
+class Critic:
+    """Values and advantages from an evaluator that is fitted on the last batches, without a weight update.
+
+    States are standardised, dimension by dimension, by the mean and standard deviation of the context, so that one
+    length scale serves environments of any units; a constant dimension becomes 0.
+
+    On a batch of fresh transitions at γ near 1, sweeps often do not quite contract. The critic is their value after a
+    few of them, so that this is counted instead of warned of; values that no policy could have remain an error.
+
+    Args:
+        evaluator: Anything with ``fit(context)``: an algorithm, a closed form, a transformer.
+        gae_lambda: λ in [0, 1] of the advantages.
+        window: Number of batches that the context holds: 1 for the last one alone. Older ones come from older
+            policies, so that the value lags behind, but it rests on more transitions.
+        features: From standardised states ``(m, d)`` to features ``(m, f)``, row by row; default the states.
+
+    Raises:
+        TypeError: If ``evaluator`` has no ``fit`` or ``features`` cannot be called.
+        ValueError: If a number is out of range.
+
+    Attributes:
+        divergences: On how many batches the evaluator warned that its sweeps do not contract.
+
+    Example:
+        >>> from icrl_agents.evaluators import TabularTD
+        >>> critic = Critic(TabularTD(num_sweeps=1), gae_lambda=0.0)
+        >>> critic.assess(Context([[0.0], [1.0]], [1.0, 3.0], [0.0, 0.0], [[1.0], [2.0]])).values
+        tensor([1., 3.], dtype=torch.float64)
+    """
+
+    def __init__(
+        self, evaluator: Evaluator, *, gae_lambda: float = 0.95, window: int = 1, features: Features | None = None
+    ) -> None:
+        self.evaluator = check_evaluator(evaluator)
+        self.gae_lambda = check_lambda(gae_lambda)
+        self.window = arguments.integer("window", window, 1)
+        if features is not None and not callable(features):
+            raise TypeError(f"features: expected a callable (m, d) -> (m, f) or None, got {features!r}.")
+        self.features = features
+        self._batches: deque[Context] = deque(maxlen=self.window)
+        self._fitted: tuple[Features, ValueFunction] | None = None
+        self.divergences = 0
+
+    def assess(self, batch: Context) -> Assessment:
+        """Fits the evaluator on ``batch`` and the batches before it in the window; returns what it makes of it.
+
+        Raises:
+            DivergenceError: If the evaluator diverges.
+        """
+        check_context(batch)
+        self._batches.append(batch)
+        context = batch if self.window == 1 else Context.concatenate(self._batches)
+        features = standardising(context, self.features)
+        self._fitted = features, self._fit(mapped(context, features))
+        values = self(batch.points)
+        return Assessment(values[: len(batch)], generalised_advantages(batch, values, self.gae_lambda))
+
+    def _fit(self, context: Context) -> ValueFunction:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            value = self.evaluator.fit(context)
+        for warning in caught:
+            if issubclass(warning.category, DivergenceWarning):
+                self.divergences += 1
+            else:
+                warnings.warn(warning.message, stacklevel=3)
+        return value
+
+    def __call__(self, states: Tensor) -> Tensor:
+        """Values of ``states (m, d)`` by the last fit, ``(m,)``; 0 before the first."""
+        if self._fitted is None:
+            return states.new_zeros(states.shape[:-1])
+        features, value = self._fitted
+        return value(features(states))
+
+
+def check_evaluator(evaluator: Evaluator) -> Evaluator:
+    """Returns ``evaluator`` if it has ``fit``; raises TypeError otherwise."""
+    if isinstance(evaluator, type) or not callable(getattr(evaluator, "fit", None)):
+        raise TypeError(
+            "evaluator: expected an object with fit(context), such as evaluators.LSTD() or "
+            f"constructions.weighted_softmax_td(...), got {evaluator!r}."
+        )
+    return evaluator
+
+
+def standardising(context: Context, features: Features | None = None) -> Features:
+    """Returns the map to states of mean 0 and standard deviation 1 over ``context``, then to ``features`` of them."""
+    mean = context.states.mean(0)
+    deviation = context.states.std(0, correction=0)
+    constant = deviation <= torch.finfo(context.dtype).eps * context.states.abs().amax(0)
+    scale = torch.where(constant, 0.0, 1.0 / deviation.masked_fill(constant, 1.0))
+
+    def apply(states: Tensor) -> Tensor:
+        standardised = (states - mean) * scale
+        return standardised if features is None else features(standardised)
+
+    return apply
+
+
+def mapped(context: Context, features: Features) -> Context:
+    """Returns ``context`` with each state x replaced by ``features(x)``."""
+    points = features(context.points)
+    own = torch.arange(len(context), device=context.device)
+    following = torch.where(context.contiguous, own + 1, context.successors)
+    return Context(
+        points[: len(context)],
+        context.rewards,
+        context.discounts,
+        points[following],
+        contiguous=context.contiguous,
+    )
+
+
+def quadratic_features(states: Tensor) -> Tensor:
+    """All products 1, x_i and x_i x_j with i ≤ j of states ``(m, d)``, shape ``(m, 1 + d + d(d+1)/2)``.
+
+    With them, ``LSTD`` fits a quadratic value.
+    """
+    d = states.shape[-1]
+    i, j = torch.triu_indices(d, d)
+    return torch.cat([torch.ones_like(states[..., :1]), states, states[..., i] * states[..., j]], dim=-1)

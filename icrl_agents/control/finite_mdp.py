@@ -1,0 +1,144 @@
+"""Finite Markov decision processes: sampled, and solved exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from icrl_envs import arguments
+
+TIE = 1e-10
+"""Action values closer than this are equal: the earlier action, or the one in use, is kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class Optimum:
+    """What is best in every state.
+
+    Args:
+        policy: An optimal action of each state, integers ``(S,)``.
+        values: v*, ``(S,)``.
+        action_values: q*, ``(S, A)``.
+    """
+
+    policy: np.ndarray
+    values: np.ndarray
+    action_values: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Experience:
+    """n transitions (s, a, R, s′), in any order.
+
+    Args:
+        states: s, integers ``(n,)`` in 0 … S − 1.
+        actions: a, integers ``(n,)`` in 0 … A − 1.
+        rewards: R, ``(n,)``.
+        next_states: s′, integers ``(n,)``.
+        num_states: S.
+        num_actions: A.
+    """
+
+    states: np.ndarray
+    actions: np.ndarray
+    rewards: np.ndarray
+    next_states: np.ndarray
+    num_states: int
+    num_actions: int
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteMDP:
+    """S states, A actions in each, and no end.
+
+    Args:
+        transitions: P(s′ | s, a), ``(S, A, S)``.
+        rewards: r(s, a), ``(S, A)``.
+        gamma: γ in [0, 1).
+
+    Raises:
+        ValueError: If shapes disagree, a number is not finite, or a row of P is no distribution.
+    """
+
+    transitions: np.ndarray
+    rewards: np.ndarray
+    gamma: float
+
+    def __post_init__(self) -> None:
+        """Checks the arguments."""
+        arguments.discount(self.gamma)
+        S, A = self.rewards.shape if np.ndim(self.rewards) == 2 else (0, 0)
+        if S == 0 or A == 0 or self.transitions.shape != (S, A, S):
+            raise ValueError(
+                "transitions and rewards: expected shapes (S, A, S) and (S, A), "
+                f"got {np.shape(self.transitions)} and {np.shape(self.rewards)}."
+            )
+        sums = self.transitions.sum(-1)
+        if not np.isfinite(self.rewards).all() or (self.transitions < 0).any() or not np.allclose(sums, 1.0):
+            raise ValueError("transitions and rewards: expected finite rewards, and P ≥ 0 with rows that sum to 1.")
+
+    @classmethod
+    def random(
+        cls, num_states: int, num_actions: int, gamma: float, rng: np.random.Generator, *, branching: int = 3
+    ) -> FiniteMDP:
+        """Returns a random sparse MDP: each pair leads to ``branching`` states (or S), with Dirichlet probabilities.
+
+        Args:
+            num_states: S ≥ 1.
+            num_actions: A ≥ 1.
+            gamma: γ in [0, 1).
+            rng: Source of the states that follow, their probabilities, and the rewards, from U(−1, 1).
+            branching: Number of states that can follow a pair, ≥ 1.
+        """
+        S, A = arguments.integer("num_states", num_states, 1), arguments.integer("num_actions", num_actions, 1)
+        count = min(arguments.integer("branching", branching, 1), S)
+        followers = rng.permuted(np.broadcast_to(np.arange(S), (S, A, S)), axis=-1)[..., :count]
+        P = np.zeros((S, A, S))
+        np.put_along_axis(P, followers, rng.dirichlet(np.ones(count), (S, A)), axis=-1)
+        return cls(P, rng.uniform(-1.0, 1.0, (S, A)), gamma)
+
+    def values(self, policy: np.ndarray) -> np.ndarray:
+        """V = (I − γP_π)⁻¹ r_π of a deterministic policy, integers ``(S,)``; shape ``(S,)``."""
+        s = np.arange(len(self.rewards))
+        P, r = self.transitions[s, policy], self.rewards[s, policy]
+        return np.linalg.solve(np.eye(len(r)) - self.gamma * P, r)
+
+    def action_values(self, policy: np.ndarray) -> np.ndarray:
+        """q(s, a) = r(s, a) + γ Σ_s′ P(s′ | s, a) v(s′) of a policy, ``(S, A)``."""
+        return self.rewards + self.gamma * self.transitions @ self.values(policy)
+
+    def optimum(self) -> Optimum:
+        """The exact optimum, by policy iteration on P and r."""
+        policy = np.zeros(len(self.rewards), dtype=np.int64)
+        while True:
+            q = self.action_values(policy)
+            improved = improvement(q, policy)
+            if (improved == policy).all():
+                return Optimum(policy, self.values(policy), q)
+            policy = improved
+
+    def experience(self, visits: int, rng: np.random.Generator) -> Experience:
+        """Tries every action in every state ``visits`` times.
+
+        Args:
+            visits: ≥ 1.
+            rng: Source of the states that follow.
+        """
+        S, A = self.rewards.shape
+        visits = arguments.integer("visits", visits, 1)
+        counts = rng.multinomial(visits, self.transitions)
+        s, a = np.divmod(np.repeat(np.arange(S * A), visits), A)
+        following = np.repeat(np.tile(np.arange(S), S * A), counts.ravel())
+        return Experience(s, a, self.rewards[s, a], following, S, A)
+
+
+def improvement(action_values: np.ndarray, policy: np.ndarray) -> np.ndarray:
+    """The greedy policy; a state keeps its action where no other is better by more than ``TIE``.
+
+    Args:
+        action_values: q, ``(S, A)``.
+        policy: The policy so far, integers ``(S,)``.
+    """
+    own = action_values[np.arange(len(policy)), policy]
+    return np.where(action_values.max(-1) > own + TIE, action_values.argmax(-1), policy)

@@ -1,0 +1,164 @@
+"""Improvement of a scripted policy with noise: advantages in, gains out, nothing trained.
+
+The noise that a policy explores with is an experiment: where actions that went further than their mean turned out
+well, the script should ask for more. Advantages say what turned out well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from icrl_agents.context import Context
+from icrl_agents.control.advantages import generalised_advantages
+from icrl_agents.control.critic import check_evaluator
+from icrl_agents.episode import Episode
+from icrl_agents.value_function import Evaluator
+from icrl_envs import arguments
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class AmplifiedPolicy:
+    """A scripted policy with gains and noise: a = clip(g ⊙ π(x) + σ ε, −1, 1) with ε ~ N(0, I).
+
+    Seen as a residual policy, it adds (g − 1) ⊙ π(x) to the script. It is a policy for ``collect`` and
+    ``FixedPolicy`` as it is.
+
+    Args:
+        scripted: π, from an observation to an action ``(k,)``, not clipped.
+        log_gains: log g, ``(k,)``; zeros leave the script as it is.
+        noise: σ ≥ 0, in units of the action.
+    """
+
+    scripted: Callable[[Array], NDArray[np.floating]]
+    log_gains: Array
+    noise: float
+
+    def means(self, observations: Array) -> Array:
+        """E[a | x] of observations ``(m, d)``, ``(m, k)``."""
+        centres = np.stack([self.scripted(observation) for observation in observations]).astype(np.float64)
+        return mean_clipped(np.exp(self.log_gains) * centres, self.noise)
+
+    def __call__(self, observation: Array, rng: np.random.Generator) -> Array:
+        """An action ``(k,)``."""
+        centre = np.exp(self.log_gains) * self.scripted(observation)
+        return np.clip(centre + self.noise * rng.standard_normal(len(self.log_gains)), -1.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One episode, and what a policy did in it.
+
+    Args:
+        episode: The states, as the critic sees them, and the rewards; T transitions.
+        means: m_k = E[a | x_k], ``(T, k)``.
+        deviations: a_k − m_k of the actions that were taken, ``(T, k)``.
+    """
+
+    episode: Episode
+    means: Array
+    deviations: Array
+
+
+def mean_clipped(centre: Array, scale: float) -> Array:
+    """E[clip(c + σ ε, −1, 1)] for ε ~ N(0, 1), of each entry; the clipped centre where σ = 0.
+
+    With l = (−1 − c)/σ and u = (1 − c)/σ it is c (Φ(u) − Φ(l)) − σ (φ(u) − φ(l)) + 1 − Φ(u) − Φ(l).
+
+    Args:
+        centre: c, any shape.
+        scale: σ ≥ 0.
+    """
+    if arguments.real("scale", scale, 0.0) == 0.0:
+        return np.clip(centre, -1.0, 1.0)
+    low, high = ((bound - torch.as_tensor(centre, dtype=torch.float64)) / scale for bound in (-1.0, 1.0))
+    below, inside = torch.special.ndtr(low), torch.special.ndtr(high) - torch.special.ndtr(low)
+    above = torch.special.ndtr(-high)
+    density = (torch.exp(-high.square() / 2) - torch.exp(-low.square() / 2)) / math.sqrt(2 * math.pi)
+    return np.asarray(centre) * inside.numpy() + (above - below - scale * density).numpy()
+
+
+def cross_fitted_advantages(
+    episodes: Sequence[Episode], evaluator: Evaluator, *, gamma: float, lambda_: float, folds: int
+) -> list[Array]:
+    """Generalised advantages of each episode, ``(T,)``, by a critic whose context has other episodes.
+
+    A kernel critic interpolates the returns of its own context, noise included, and so would find no advantage
+    there. Episode i is of fold i mod F; the critic of fold f is fitted on fold f + 1 mod F.
+
+    Args:
+        episodes: At least F.
+        evaluator: The critic, fitted once for each fold.
+        gamma: Discount γ in [0, 1].
+        lambda_: λ in [0, 1]; see ``generalised_advantages``.
+        folds: F ≥ 2.
+
+    Raises:
+        TypeError: If the evaluator is none.
+        ValueError: If an argument is out of range.
+    """
+    check_evaluator(evaluator)
+    folds = arguments.integer("folds", folds, 2)
+    if len(episodes) < folds:
+        raise ValueError(f"episodes: expected at least one for each of {folds} folds, got {len(episodes)}.")
+    values = [evaluator.fit(Context.from_episodes(episodes[(f + 1) % folds :: folds], gamma)) for f in range(folds)]
+    contexts = [Context.from_episodes([episode], gamma) for episode in episodes]
+    return [
+        generalised_advantages(context, values[i % folds](context.points), lambda_).numpy()
+        for i, context in enumerate(contexts)
+    ]
+
+
+def return_advantages(episodes: Sequence[Episode], gamma: float) -> list[Array]:
+    """What there is without a critic: returns, minus the mean return of all episodes at the same step, ``(T,)``.
+
+    Args:
+        episodes: All of one length T.
+        gamma: Discount γ in [0, 1].
+
+    Raises:
+        ValueError: If the lengths differ.
+    """
+    if len({len(episode) for episode in episodes}) != 1:
+        raise ValueError(f"episodes: expected one length, got {sorted({len(episode) for episode in episodes})}.")
+    returns = np.stack([Context.from_episodes([episode], gamma).returns()[0].numpy() for episode in episodes])
+    return list(returns - returns.mean(0))
+
+
+def gain_scores(trials: Sequence[Trial], advantages: Sequence[Array]) -> Array:
+    """How surely larger gains are better, ``(k,)``: t_j = Σ_e u_ej / √(Σ_e u_ej²), u_ej = Σ_k Â_k (a_kj − m_kj) m_kj.
+
+    Σ_e u_ej is the policy gradient (arXiv 1506.02438, policy gradients with advantage estimates) along the script's
+    own direction m, up to a positive factor. It uses the actions that were taken: where the script asks for more
+    than the clip lets through, noise does nothing, the deviation is 0, and nothing is learned from chance. The
+    square root estimates the standard error, episode e by episode e, since transitions of one episode share their
+    chances; so t is free of the rewards' scale. Where m or the deviations are all 0, t = 0.
+
+    Args:
+        trials: Of one policy.
+        advantages: Â of each trial's transitions, ``(T,)``.
+    """
+    centre = np.concatenate(list(advantages)).mean()
+    sums = np.stack([(a - centre) @ (t.deviations * t.means) for t, a in zip(trials, advantages, strict=True)])
+    spread = np.sqrt(np.square(sums).sum(0))
+    return sums.sum(0) / np.where(spread > 0, spread, 1.0)
+
+
+def gain_step(scores: Array, *, largest: float, caution: float) -> Array:
+    """The change of log g, ``(k,)``: log(f) · t / √(t² + c²), bounded and the smaller, the less sure.
+
+    Args:
+        scores: t, ``(k,)``.
+        largest: f > 1, a bound of the factor by which a gain changes.
+        caution: c ≥ 0, the t at which a step is 71 % of the largest; at 0 only the sign counts.
+    """
+    largest = arguments.real("largest", largest, 1.0, low_open=True)
+    scale = np.hypot(scores, arguments.real("caution", caution, 0.0))
+    return math.log(largest) * scores / np.where(scale > 0, scale, 1.0)

@@ -1,0 +1,107 @@
+"""Policy iteration whose evaluation step is any evaluator, on contexts of state–action pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from icrl_agents.context import Context
+from icrl_agents.control.critic import check_evaluator
+from icrl_agents.control.finite_mdp import Experience, improvement
+from icrl_agents.evaluators import WeightedSoftmaxTD
+from icrl_agents.kernels import RBF
+from icrl_agents.value_function import Evaluator
+from icrl_envs import arguments
+
+LENGTH_SCALE, NUM_SWEEPS = 0.25, 200
+"""Of the default evaluator: pairs are at least 1 apart, so that exp(−1/2ℓ²) = 3e-4."""
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyIteration:
+    """Where policy iteration ended.
+
+    Args:
+        policy: Action of each state, integers ``(S,)``.
+        action_values: Its values q(s, a) as the evaluator inferred them, ``(S, A)``.
+        rounds: Number of evaluations.
+        converged: Whether the last improvement changed nothing.
+    """
+
+    policy: np.ndarray
+    action_values: np.ndarray
+    rounds: int
+    converged: bool
+
+
+def policy_iteration(
+    experience: Experience,
+    evaluator: Evaluator | None = None,
+    *,
+    gamma: float,
+    features: np.ndarray | None = None,
+    max_rounds: int = 100,
+) -> PolicyIteration:
+    """Evaluates a policy in context, makes it greedy, and so on until it stays as it is.
+
+    The same transitions serve every round: only what the policy would do next is read anew. No model of the
+    transitions is made, and no weight is updated.
+
+    Args:
+        experience: Transitions in which every action was tried in every state.
+        evaluator: Anything with ``fit(context)``; by default weighted softmax TD with a Gaussian kernel.
+        gamma: γ in [0, 1).
+        features: φ(s, a) in the order of ``s·A + a``, ``(S·A, d)``; by default the pair (s, a) itself.
+        max_rounds: Evaluations at most, ≥ 1.
+
+    Raises:
+        TypeError: If ``evaluator`` has no ``fit``.
+        ValueError: If a number is out of range or ``features`` has another number of rows.
+
+    Example:
+        >>> from icrl_agents.control.finite_mdp import FiniteMDP
+        >>> rng = np.random.default_rng(0)
+        >>> mdp = FiniteMDP.random(5, 2, 0.9, rng)
+        >>> found = policy_iteration(mdp.experience(1_000, rng), gamma=0.9)
+        >>> bool((found.policy == mdp.optimum().policy).all())
+        True
+    """
+    evaluator = WeightedSoftmaxTD(RBF(LENGTH_SCALE), NUM_SWEEPS) if evaluator is None else check_evaluator(evaluator)
+    S, A = experience.num_states, experience.num_actions
+    phi = torch.from_numpy(pair_features(S, A) if features is None else np.array(features, dtype=np.float64))
+    if phi.ndim != 2 or len(phi) != S * A:
+        raise ValueError(f"features: expected shape (S·A, d) = ({S * A}, d), got {tuple(phi.shape)}.")
+    arguments.integer("max_rounds", max_rounds, 1)
+    policy, rounds = np.zeros(S, dtype=np.int64), 0
+    while True:
+        value = evaluator.fit(action_value_context(experience, policy, phi, arguments.discount(gamma)))
+        q = value(phi).reshape(S, A).numpy(force=True)
+        improved = improvement(q, policy)
+        rounds, converged = rounds + 1, bool((improved == policy).all())
+        if converged or rounds == max_rounds:
+            return PolicyIteration(policy, q, rounds, converged)
+        policy = improved
+
+
+def action_value_context(experience: Experience, policy: np.ndarray, phi: torch.Tensor, gamma: float) -> Context:
+    """The transitions from pair to pair, (s, a) → (s′, π(s′)), as in SARSA: its value is q of the policy.
+
+    Args:
+        experience: Transitions.
+        policy: π, integers ``(S,)``.
+        phi: Features of the pairs, ``(S·A, d)``.
+        gamma: γ.
+    """
+    A = experience.num_actions
+    pairs = torch.from_numpy(experience.states * A + experience.actions)
+    following = torch.from_numpy(experience.next_states * A + policy[experience.next_states])
+    discounts = torch.full((len(pairs),), gamma, dtype=torch.float64)
+    unlinked = torch.zeros(len(pairs), dtype=torch.bool)
+    return Context(phi[pairs], experience.rewards, discounts, phi[following], contiguous=unlinked)
+
+
+def pair_features(num_states: int, num_actions: int) -> np.ndarray:
+    """The pairs (s, a) themselves, in the order of ``s·A + a``, ``(S·A, 2)``."""
+    return np.stack(np.divmod(np.arange(num_states * num_actions), num_actions), axis=-1).astype(np.float64)

@@ -1,0 +1,155 @@
+"""Proximal policy optimisation whose critic is any evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from icrl_agents.collection.copies import copies_of
+from icrl_agents.control.actor import Actor
+from icrl_agents.control.collector import Batch, Collector, EpisodeEnd
+from icrl_agents.control.critic import Critic, Features
+from icrl_agents.machine import one_thread
+from icrl_agents.value_function import Evaluator
+from icrl_envs import arguments
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig:
+    """Settings of ``ppo``.
+
+    Args:
+        rollout_steps: Steps of each copy between updates, ≥ 2.
+        gamma: Discount γ in [0, 1).
+        gae_lambda: λ in [0, 1] of the advantages.
+        window: Number of rollouts that the critic's context holds, ≥ 1.
+        learning_rate: Of Adam, > 0.
+        epochs: Passes over each rollout, ≥ 1.
+        batch_size: Transitions in a step of the actor, ≥ 2.
+        clip: Largest change of a probability ratio that is rewarded, > 0.
+        entropy: Weight of the entropy, ≥ 0.
+        max_gradient: Largest norm of the gradient, > 0.
+        hidden: Widths of the actor's hidden layers.
+
+    Raises:
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of range.
+    """
+
+    rollout_steps: int = 256
+    gamma: float = 0.99
+    gae_lambda: float = 0.95
+    window: int = 1
+    learning_rate: float = 3e-4
+    epochs: int = 10
+    batch_size: int = 64
+    clip: float = 0.2
+    entropy: float = 0.0
+    max_gradient: float = 0.5
+    hidden: tuple[int, ...] = (64, 64)
+
+    def __post_init__(self) -> None:
+        """Checks the arguments."""
+        for name, minimum in (("rollout_steps", 2), ("window", 1), ("epochs", 1), ("batch_size", 2)):
+            arguments.integer(name, getattr(self, name), minimum)
+        for name in ("learning_rate", "clip", "max_gradient"):
+            arguments.real(name, getattr(self, name), 0.0, low_open=True)
+        arguments.real("entropy", self.entropy, 0.0)
+        arguments.real("gae_lambda", self.gae_lambda, 0.0, 1.0)
+        arguments.discount(self.gamma)
+        for width in self.hidden:
+            arguments.integer("hidden", width, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class PPOResult:
+    """What ``ppo`` returns.
+
+    Args:
+        actor: The trained policy.
+        critic: The critic, as fitted on the last rollouts.
+        episodes: Every finished episode, in order.
+    """
+
+    actor: Actor
+    critic: Critic
+    episodes: list[EpisodeEnd]
+
+
+def ppo(
+    env: Any,  # noqa: ANN401 - checked by copies_of
+    evaluator: Evaluator,
+    *,
+    total_steps: int,
+    seed: int,
+    config: PPOConfig | None = None,
+    features: Features | None = None,
+    on_update: Callable[[int, Actor], None] | None = None,
+) -> PPOResult:
+    """Trains an actor by PPO (arXiv 1707.06347, clipped surrogate) with an in-context critic.
+
+    After every rollout the evaluator is fitted on its transitions, and the actor maximises
+    Σ_k min(ρ_k A_k, clip(ρ_k, 1 − ε, 1 + ε) A_k) with ρ_k = π(a_k | x_k) / π_old(a_k | x_k) and the generalised
+    advantages A_k, standardised in each batch. There is no value network. It runs on one thread.
+
+    Args:
+        env: A single or a vector environment, in any autoreset mode.
+        evaluator: Anything with ``fit(context)``.
+        total_steps: Steps of the environment, over all copies; the last rollout is finished.
+        seed: Of the environment, the actor's first weights, its actions and the batches.
+        config: Settings; by default ``PPOConfig()``.
+        features: From standardised states to the critic's features; see ``Critic``.
+        on_update: Called with the steps so far and the actor before the first update and after each.
+
+    Raises:
+        TypeError: If ``env`` is no environment, the evaluator has no ``fit``, or a space is not supported.
+        ValueError: If a number is out of range.
+        DivergenceError: If the evaluator diverges.
+    """
+    config = PPOConfig() if config is None else config
+    total_steps = arguments.integer("total_steps", total_steps, 1)
+    copies = copies_of(env)
+    generator = torch.Generator().manual_seed(arguments.integer("seed", seed, 0))
+    actor = Actor(copies.observation_space, copies.action_space, config.hidden, generator)
+    optimiser = torch.optim.Adam(actor.parameters(), lr=config.learning_rate, eps=1e-5)
+    critic = Critic(evaluator, gae_lambda=config.gae_lambda, window=config.window, features=features)
+    collector = Collector(copies, seed)
+    with one_thread():
+        while collector.steps < total_steps:
+            if on_update is not None:
+                on_update(collector.steps, actor)
+            batch = collector.collect(actor, config.rollout_steps, config.gamma, generator)
+            advantages = critic.assess(batch.context).advantages
+            _improve(actor, optimiser, batch, advantages, config, generator)
+    if on_update is not None:
+        on_update(collector.steps, actor)
+    return PPOResult(actor, critic, collector.episodes)
+
+
+def _improve(
+    actor: Actor,
+    optimiser: torch.optim.Optimizer,
+    batch: Batch,
+    advantages: Tensor,
+    config: PPOConfig,
+    generator: torch.Generator,
+) -> None:
+    """Takes ``epochs`` passes over the batch, in a new order each."""
+    for _ in range(config.epochs):
+        for chosen in torch.randperm(len(advantages), generator=generator).split(config.batch_size):
+            if len(chosen) < 2:  # one advantage has no standard deviation
+                continue
+            policy = actor(batch.context.states[chosen])
+            ratio = torch.exp(policy.log_prob(batch.actions[chosen]) - batch.log_probs[chosen])
+            A = advantages[chosen]
+            A = (A - A.mean()) / (A.std() + 1e-8)
+            surrogate = torch.minimum(ratio * A, ratio.clamp(1.0 - config.clip, 1.0 + config.clip) * A)
+            loss = -surrogate.mean() - config.entropy * policy.entropy().mean()
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(actor.parameters(), config.max_gradient)
+            optimiser.step()

@@ -1,0 +1,73 @@
+"""Ground truth on disk: computed once, written whole or not at all, read without running anything."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from icrl_agents.files import write_atomically
+from icrl_agents.ground_truth.values import GroundTruth
+
+FORMAT = 1
+"""Raised whenever the same description would give other values, so that no stale ones are reused."""
+
+
+def kept_truth(path: Path, description: Mapping[str, Any], compute: Callable[[], GroundTruth]) -> GroundTruth:
+    """Returns the ground truth in ``path``, or computes it and keeps it there.
+
+    Args:
+        path: An ``.npz`` file, its folder there.
+        description: Everything that the values depend on, ready for JSON: environment, seeds, numbers. Versions of
+            the libraries are added to it.
+        compute: Called where the file is missing, damaged or of another description, which is told by a warning.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    described = _described(description)
+    try:
+        return _load(path, described)
+    except FileNotFoundError:
+        pass
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        warnings.warn(f"{path}: not used ({error}); computing it again.", stacklevel=2)
+    truth = compute()
+    _save(path, described, truth)
+    return truth
+
+
+def _described(description: Mapping[str, Any]) -> str:
+    versions = {name: version(name) for name in ("gymnasium", "metaworld", "mujoco", "numpy")}
+    return json.dumps({"format": FORMAT, **versions, **description}, sort_keys=True)
+
+
+def _save(path: Path, described: str, truth: GroundTruth) -> None:
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        allow_pickle=False,
+        description=np.array(described),
+        observations=truth.observations,
+        returns=truth.returns,
+        gamma=np.array(truth.gamma),
+        horizon=np.array(truth.horizon),
+    )
+    write_atomically(path, buffer.getvalue())
+
+
+def _load(path: Path, described: str) -> GroundTruth:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        if str(arrays["description"]) != described:
+            raise ValueError("it holds other states or other versions")
+        observations, returns = arrays["observations"], arrays["returns"]
+        if returns.ndim != 2 or observations.ndim != 2 or len(returns) != len(observations):
+            raise ValueError("its arrays do not fit each other")
+        return GroundTruth(observations, returns, float(arrays["gamma"]), int(arrays["horizon"]))

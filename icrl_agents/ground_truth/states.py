@@ -1,0 +1,88 @@
+"""Environments whose state can be taken and given back, and states along their episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from icrl_envs import arguments
+
+
+class Restorable(Protocol):
+    """A Markov reward process as a Gymnasium environment, with exact snapshots; its one action is 0."""
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        """Starts an episode."""
+        ...
+
+    def step(self, action: int, /) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Moves one step on."""
+        ...
+
+    def get_state(self) -> Any:  # noqa: ANN401 - of the environment's own kind
+        """Returns a snapshot."""
+        ...
+
+    def set_state(self, snapshot: Any, /, *, seed: int | None = None) -> Any:  # noqa: ANN401
+        """Goes back to a snapshot, with random streams of their own by ``seed``, and returns its observation."""
+        ...
+
+
+def restorable(env: gym.Env[Any, Any]) -> Restorable:
+    """Returns the environment below all wrappers, whose time limits do not belong to the process.
+
+    Raises:
+        TypeError: If it has no ``get_state`` and ``set_state``.
+        ValueError: If it has another action space than ``Discrete(1)``.
+    """
+    inner = env.unwrapped
+    if not (hasattr(inner, "get_state") and hasattr(inner, "set_state")):
+        raise TypeError(
+            "env: expected an environment with get_state() and set_state(snapshot, seed=...), such as "
+            f"icrl/MetaWorldMRP-v0 or icrl/BoyanChain-v0, got {type(inner).__name__}."
+        )
+    if not (isinstance(inner.action_space, spaces.Discrete) and inner.action_space.n == 1):
+        raise ValueError(
+            f"env: expected a Markov reward process, with action space Discrete(1), got {inner.action_space}."
+        )
+    return cast(Restorable, inner)
+
+
+def states_along(env: gym.Env[Any, Any], *, episodes: int, states_per_episode: int, steps: int, seed: int) -> list[Any]:
+    """Returns snapshots of states at random times, in order: one from each of equal stretches of every episode.
+
+    Args:
+        env: See ``Restorable``.
+        episodes: How many.
+        states_per_episode: How many from each.
+        steps: Times are below it; it is at least ``states_per_episode``.
+        seed: Of the episodes and of the times.
+
+    Raises:
+        TypeError: If the environment cannot be restored.
+        ValueError: If a number is out of range, or an episode ended before ``steps`` steps.
+    """
+    process, rng = restorable(env), np.random.default_rng([arguments.integer("seed", seed, 0), 1])
+    count = arguments.integer("states_per_episode", states_per_episode, 1)
+    edges = np.linspace(0, arguments.integer("steps", steps, count), count + 1)
+    snapshots: list[Any] = []
+    for index in range(arguments.integer("episodes", episodes, 1)):
+        process.reset(seed=seed if index == 0 else None)
+        times = {int(time) for time in rng.uniform(edges[:-1], edges[1:])}
+        for time in range(max(times) + 1):
+            if time in times:
+                snapshots.append(process.get_state())
+            _, _, terminated, truncated, _ = process.step(0)
+            if (terminated or truncated) and time < max(times):
+                raise ValueError(f"steps: expected at most the length of episodes, got {steps}; one had {time + 1}.")
+    return snapshots
+
+
+def observed(env: gym.Env[Any, Any], snapshots: Sequence[Any]) -> np.ndarray:
+    """Returns what ``env`` shows of snapshots, ``(m, d)``; it may show more or less than the one that took them."""
+    process = restorable(env)
+    return np.stack([np.asarray(process.set_state(snapshot, seed=0), dtype=np.float64) for snapshot in snapshots])

@@ -1,0 +1,136 @@
+"""Monte-Carlo values of given states, with their standard errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from icrl_agents.ground_truth.states import Restorable, observed, restorable
+from icrl_envs import arguments
+
+
+@dataclass(frozen=True, eq=False)
+class GroundTruth:
+    """Values of m states, each the mean return of n independent continuations.
+
+    Args:
+        observations: What the environment shows of the states, ``(m, d)``.
+        returns: Of each continuation, ``(m, n)``.
+        gamma: Discount γ.
+        horizon: Rewards in each return, unless the process terminated before.
+    """
+
+    observations: np.ndarray
+    returns: np.ndarray
+    gamma: float
+    horizon: int
+
+    @property
+    def continuations(self) -> int:
+        """N."""
+        return self.returns.shape[1]
+
+    @property
+    def values(self) -> np.ndarray:
+        """v̂(s) = mean return, ``(m,)``; unbiased but for the rewards behind the horizon."""
+        return self.returns.mean(1)
+
+    @property
+    def standard_errors(self) -> np.ndarray:
+        """Standard error of each value, √(Σ (G − v̂)² / (n (n − 1))), ``(m,)``."""
+        return self.returns.std(1, ddof=1) / math.sqrt(self.continuations)
+
+    @property
+    def return_variance(self) -> float:
+        """E[Var(G | s)]: how far single returns scatter about the value, unbiased."""
+        return float(self.returns.var(1, ddof=1).mean())
+
+    @property
+    def value_variance(self) -> float:
+        """Var(v(s)) over the states: the variance of v̂ without the part that its standard errors put in.
+
+        It is unbiased where the states are independent of each other, and so it may come out negative.
+        """
+        return float(self.values.var(ddof=1) - np.square(self.standard_errors).mean())
+
+    @property
+    def noise_share(self) -> float:
+        """E[Var(G | s)] / (E[Var(G | s)] + Var(v)): the part of single returns that their states do not decide."""
+        within, between = self.return_variance, max(self.value_variance, 0.0)
+        return within / (within + between) if within + between > 0 else 0.0
+
+
+def horizon(gamma: float, missing: float) -> int:
+    """The least T ≥ 1 with γᵀ ≤ ``missing``: what is left out is at most that share of r_max / (1 − γ).
+
+    Args:
+        gamma: γ in [0, 1).
+        missing: In (0, 1).
+    """
+    gamma, missing = arguments.discount(gamma), arguments.real("missing", missing, 0.0, 1.0, low_open=True)
+    return max(1, math.ceil(math.log(missing) / math.log(gamma))) if gamma > 0 else 1
+
+
+def ground_truth(
+    env: gym.Env[Any, Any],
+    snapshots: Sequence[Any],
+    *,
+    gamma: float,
+    continuations: int,
+    seed: int,
+    missing: float = 1e-3,
+) -> GroundTruth:
+    """Returns the values of states by running the environment on from each of them, again and again.
+
+    Args:
+        env: See ``Restorable``.
+        snapshots: m ≥ 1 states; see ``states_along``.
+        gamma: γ in [0, 1).
+        continuations: n ≥ 2 for each state, independent of each other.
+        seed: Of all continuations; that of one state and number does not depend on how many others there are.
+        missing: A bound of γᵀ, T the number of rewards in a return; see ``horizon``.
+
+    Raises:
+        TypeError: If the environment cannot be restored, or an argument has the wrong type.
+        ValueError: If an argument is out of range, or the environment truncates a continuation.
+
+    Example:
+        >>> import icrl_envs
+        >>> from icrl_agents.ground_truth import states_along
+        >>> env = gym.make("icrl/BoyanChain-v0", num_states=4, gamma=0.5)
+        >>> states = states_along(env, episodes=1, states_per_episode=3, steps=12, seed=0)
+        >>> ground_truth(env, states, gamma=0.5, continuations=20, seed=0).values.shape
+        (3,)
+    """
+    process, steps = restorable(env), horizon(gamma, missing)
+    count = arguments.integer("continuations", continuations, 2)
+    seeds = np.random.SeedSequence(arguments.integer("seed", seed, 0))
+    if len(snapshots) == 0:
+        raise ValueError("snapshots: expected at least one, got none.")
+    returns = np.empty((len(snapshots), count))
+    for i, (snapshot, of_state) in enumerate(zip(snapshots, seeds.spawn(len(snapshots)), strict=True)):
+        for j, child in enumerate(of_state.generate_state(count)):
+            process.set_state(snapshot, seed=int(child))
+            returns[i, j] = _return(process, gamma, steps)
+    return GroundTruth(observed(env, snapshots), returns, gamma, steps)
+
+
+def _return(process: Restorable, gamma: float, steps: int) -> float:
+    """R₁ + γ R₂ + … + γ^(T−1) R_T of the steps that follow."""
+    total, weight = 0.0, 1.0
+    for step in range(1, steps + 1):
+        _, reward, terminated, truncated, _ = process.step(0)
+        total, weight = total + weight * float(reward), weight * gamma
+        if terminated:
+            break
+        if truncated and step < steps:
+            raise ValueError(
+                f"snapshots: expected {steps} steps between each state and the end of its episode, got {step}; "
+                "take earlier states, a smaller gamma or a larger missing."
+            )
+    return total

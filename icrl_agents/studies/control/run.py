@@ -1,0 +1,41 @@
+"""The control study from configuration to folder."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from icrl_agents.execution import executor
+from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
+from icrl_agents.studies.control.config import EARLY, EPISODES, ControlConfig
+from icrl_agents.studies.results import identity, open_folder, write_rows
+
+_CAPTION = f"""
+Returns of {EPISODES} episodes with deterministic actions: interquartile mean over seeds [95 % bootstrap interval].
+early: mean over the first {EARLY:,} steps of the run (area under the curve); last: at its end; solved: seeds whose
+policy reached the solved return at an evaluation, and the median of the steps after which; s/10k: processor seconds
+of training per 10,000 steps. all: early, 0 at the worst and 1 at the best return of each environment."""
+
+
+def run(config: ControlConfig) -> None:
+    """Trains, prints the table, and writes ``config.folder``.
+
+    Raises:
+        ValueError: If Stable-Baselines3 is not installed, or the output folder holds another run.
+    """
+    if importlib.util.find_spec("stable_baselines3") is None:
+        raise ValueError("icrl control needs Stable-Baselines3; install it by: pip install 'icrl[sb3]'")
+    from icrl_agents.studies.control.figures import curves_figure
+    from icrl_agents.studies.control.summary import Summary
+    from icrl_agents.studies.control.training import Row, train
+
+    folder = config.folder
+    open_folder(folder, config)
+    cells = {cell.name: cell for cell in config.cells()}
+    where = executor(config.executor, workers=config.workers, ray_address=config.ray_address)
+    rows = compute_cells(train, cells, Row, where, KeptRows(folder / CELLS, identity(config)))
+    write_rows(folder, rows)
+    summary = Summary(rows)
+    curves_figure(summary, folder / "curves.png")
+    print(summary.table())
+    print(_CAPTION)
+    print(f"\nIn {folder}: config.json, rows.csv, curves.png, and {CELLS}, from which an interrupted run goes on.")

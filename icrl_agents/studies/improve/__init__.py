@@ -1,0 +1,1 @@
+"""MetaWorld control: noisy scripted policies improved by advantages from an in-context critic."""

@@ -1,0 +1,113 @@
+"""Policy iteration from in-context evaluation, with the exact optimum beside it."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents import constructions, kernels
+from icrl_agents.control import FiniteMDP, policy_iteration
+from icrl_agents.control.policy_iteration import action_value_context, pair_features
+from icrl_agents.evaluators import LSTD, KernelLSTD, TabularTD
+
+GAMMA = 0.9
+
+
+def random_mdp(seed):
+    rng = np.random.default_rng(seed)
+    return FiniteMDP.random(int(rng.integers(2, 21)), int(rng.integers(2, 5)), GAMMA, rng), rng
+
+
+def empirical(experience):
+    """The MDP of observed frequencies, by a plain loop."""
+    S, A = experience.num_states, experience.num_actions
+    counts, rewards = np.zeros((S, A, S)), np.zeros((S, A))
+    for s, a, r, following in zip(
+        experience.states, experience.actions, experience.rewards, experience.next_states, strict=True
+    ):
+        counts[s, a, following] += 1
+        rewards[s, a] = r
+    return FiniteMDP(counts / counts.sum(-1, keepdims=True), rewards, GAMMA)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_exact_optimum_is_no_worse_than_any_policy(seed):
+    rng = np.random.default_rng(seed)
+    mdp = FiniteMDP.random(4, 3, GAMMA, rng, branching=2)
+    best = np.full(4, -np.inf)
+    for policy in itertools.product(range(3), repeat=4):
+        v = np.zeros(4)
+        for _ in range(400):
+            v = np.array([mdp.rewards[s, a] + GAMMA * mdp.transitions[s, a] @ v for s, a in enumerate(policy)])
+        best = np.maximum(best, v)
+    np.testing.assert_allclose(mdp.optimum().values, best, atol=1e-10)
+    np.testing.assert_allclose(mdp.values(mdp.optimum().policy), best, atol=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_in_context_iteration_is_exact_iteration_on_what_was_observed(seed):
+    mdp, rng = random_mdp(seed)
+    experience = mdp.experience(100, rng)
+    observed = empirical(experience)
+    found = policy_iteration(experience, gamma=GAMMA)
+    assert found.converged
+    np.testing.assert_allclose(observed.values(found.policy), observed.optimum().values, atol=1e-9)
+    np.testing.assert_allclose(found.action_values, observed.optimum().action_values, atol=1e-4)
+
+
+def optimal(seed):
+    mdp, rng = random_mdp(seed)
+    found = policy_iteration(mdp.experience(10_000, rng), gamma=GAMMA)
+    return np.allclose(mdp.values(found.policy), mdp.optimum().values, atol=1e-9)
+
+
+def test_most_random_mdps_are_solved_from_samples():
+    assert sum(optimal(seed) for seed in range(4)) >= 3
+
+
+@pytest.mark.slow
+def test_95_of_100_random_mdps_are_solved_from_samples():
+    assert sum(optimal(seed) for seed in range(100)) >= 95
+
+
+@pytest.mark.parametrize(
+    "evaluator",
+    [
+        TabularTD(num_sweeps=200),
+        LSTD(),
+        KernelLSTD(kernels.Identity()),
+        constructions.weighted_softmax_td(kernels.Exponential(0.1), num_layers=200),
+    ],
+    ids=["tabular TD", "LSTD", "kernel LSTD", "softmax transformer"],
+)
+def test_every_evaluator_will_do(evaluator):
+    mdp = FiniteMDP.random(4, 2, GAMMA, np.random.default_rng(0))
+    experience = mdp.experience(50, np.random.default_rng(1))
+    found = policy_iteration(experience, evaluator, gamma=GAMMA, features=np.eye(8))
+    np.testing.assert_array_equal(found.policy, empirical(experience).optimum().policy)
+
+
+def test_contexts_go_from_pair_to_pair_of_the_policy():
+    mdp = FiniteMDP.random(3, 2, GAMMA, np.random.default_rng(0))
+    experience, policy = mdp.experience(4, np.random.default_rng(1)), np.array([1, 0, 1])
+    context = action_value_context(experience, policy, torch.from_numpy(pair_features(3, 2)), GAMMA)
+    np.testing.assert_array_equal(context.states, np.stack([experience.states, experience.actions], axis=-1))
+    following = experience.next_states
+    np.testing.assert_array_equal(context.next_states, np.stack([following, policy[following]], axis=-1))
+
+
+def test_rounds_are_limited_and_wrong_arguments_named():
+    mdp, rng = random_mdp(0)
+    experience = mdp.experience(10, rng)
+    assert not policy_iteration(experience, gamma=GAMMA, max_rounds=1).converged
+    with pytest.raises(ValueError, match=r"features: expected shape \(S·A, d\)"):
+        policy_iteration(experience, gamma=GAMMA, features=np.eye(2))
+    with pytest.raises(ValueError, match="gamma must be"):
+        policy_iteration(experience, gamma=1.0)
+    with pytest.raises(TypeError, match="evaluator: expected an object with fit"):
+        policy_iteration(experience, "LSTD", gamma=GAMMA)
+    with pytest.raises(ValueError, match=r"expected shapes \(S, A, S\)"):
+        FiniteMDP(np.eye(2), np.zeros((2, 2)), GAMMA)
+    with pytest.raises(ValueError, match="rows that sum to 1"):
+        FiniteMDP(np.zeros((2, 1, 2)), np.zeros((2, 1)), GAMMA)
