@@ -78,7 +78,7 @@ def test_a_small_run_as_a_module(tmp_path):
     assert lines[0].split()[:4] == ["domain", "noise", "evaluator", "L=0"]
     assert sum(line.startswith("reach-v3") for line in lines) == 2 * 5
     assert "±" in done.stdout
-    assert "collecting" in done.stderr
+    assert "cells" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "out"]
 
 
