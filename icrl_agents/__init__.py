@@ -7,9 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from icrl_agents import constructions, diagnostics, evaluators, kernels, layers
+    from icrl_agents import adaptive, constructions, control, diagnostics, evaluators, kernels, layers
     from icrl_agents.collection import collect, collect_episodes
     from icrl_agents.context import Context
+    from icrl_agents.datasets import load_episodes, save_episodes
     from icrl_agents.episode import Episode
     from icrl_agents.pretraining import PretrainConfig, PretrainResult, pretrain
     from icrl_agents.transformer import InContextTransformer
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = [
     "collect",
     "collect_episodes",
+    "load_episodes",
+    "save_episodes",
     "Context",
     "Episode",
     "Evaluator",
@@ -27,7 +30,9 @@ __all__ = [
     "PretrainConfig",
     "PretrainResult",
     "pretrain",
+    "adaptive",
     "constructions",
+    "control",
     "diagnostics",
     "evaluators",
     "kernels",
@@ -37,6 +42,8 @@ __all__ = [
 _MODULES = {
     "collect": "collection",
     "collect_episodes": "collection",
+    "load_episodes": "datasets",
+    "save_episodes": "datasets",
     "Context": "context",
     "Episode": "episode",
     "InContextTransformer": "transformer",

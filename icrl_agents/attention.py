@@ -15,7 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from icrl_agents.blockwise import BlockwiseMatrix, fits, matrix, row_blocks
+from icrl_agents.distinct import fill_rows
 from icrl_agents.kernels import Kernel
+from icrl_agents.weighted_context import Transitions, WeightedContext
 
 StepSize = float | Literal["auto"]
 
@@ -25,16 +28,18 @@ class BoundAttention:
     """Attention of any query to the transitions of one context.
 
     Args:
-        rule: ``(queries (*batch, m, d), keys (*batch, n, d)) -> (*batch, m, n)`` weights before masking.
+        rule: ``(queries (*batch, m, d), keys (*batch, n, d), mask (*batch, n)) -> (*batch, m, n)`` weights.
         keys: States of the context, ``(*batch, n, d)``.
         mask: True for transitions, ``(*batch, n)``.
-        gain: Factor of the weights, ``()`` or ``(*batch, 1, 1)``.
+        gain: Factor of the weights, ``()`` or ``(*batch, 1, 1)``; None for 1.
+        counts: Number of transitions that each key stands for, ``(*batch, n)``; None for one each.
     """
 
     rule: Callable[[Tensor, Tensor, Tensor], Tensor]
     keys: Tensor
     mask: Tensor
-    gain: Tensor
+    gain: Tensor | None = None
+    counts: Tensor | None = None
 
     def __call__(self, queries: Tensor) -> Tensor:
         """Weights of ``queries (*batch, m, d)`` on the keys, ``(*batch, m, n)``, zero in the padding.
@@ -42,19 +47,45 @@ class BoundAttention:
         Raises:
             ValueError: If the kernel gives NaN or inf, or not one number per query and key.
         """
-        weights = self.gain.to(queries) * self.rule(queries, self.keys.to(queries), self.mask)
-        if not bool(torch.isfinite(weights).all()):
-            raise ValueError(
-                "kernel: gives NaN or overflows on these states; expected finite numbers. Scale the states down, or "
-                "take a kernel that is bounded, such as RBF, or softmax attention, which normalises."
-            )
+        weights = self.rule(queries, self.keys.to(queries), self.mask)
+        if self.gain is not None:
+            weights = self.gain.to(queries) * weights
+        _check_finite(weights)
         return weights
+
+    def over(self, queries: Tensor) -> Tensor | BlockwiseMatrix:
+        """The same weights, to be multiplied with ``@``: made block by block each time where they would not fit."""
+        return matrix(self, queries, self._columns)
+
+    def fits(self, queries: Tensor) -> bool:
+        """Whether the weights of ``queries`` are held by ``over``."""
+        return fits(queries, self._columns)
+
+    def expand(self, queries: Tensor, coefficients: Tensor) -> Tensor:
+        """Σ_k K(x_k, x) w_k, ``(*batch, m, c)``, for ``coefficients (*batch, n, c)``, block by block."""
+        return BlockwiseMatrix(self, queries, self._columns) @ coefficients
+
+    @property
+    def _columns(self) -> int:
+        return self.keys.shape[-2] * self.keys.shape[:-2].numel()
+
+    def effective_sample_size(self, queries: Tensor) -> Tensor:
+        """(Σ_k |K_k|)² / Σ_k K_k² over the transitions, ``(*batch, m)``; 0 where no key is reached."""
+        weights = self(queries).abs()
+        peak = weights.amax(-1, keepdim=True) if weights.shape[-1] else weights.sum(-1, keepdim=True)
+        weights = weights / peak.masked_fill(peak == 0, 1.0)
+        squares = weights.square()
+        if self.counts is not None:
+            squares = squares / self.counts.clamp(min=1.0).to(squares)[..., None, :]
+        total = squares.sum(-1)
+        return weights.sum(-1).square() / total.masked_fill(total == 0, 1.0)
 
 
 class SoftmaxAttention(nn.Module):
     """Normalised attention K(x_k, x) = κ(x, x_k) / Σ_i κ(x, x_i) = softmax_k g(x, x_k) (arXiv 2605.07333).
 
-    A query that no key reaches (κ = 0 throughout) has zero weights, not NaN.
+    A query that no key reaches (κ = 0 throughout) has zero weights, not NaN. Keys that stand for c transitions each
+    have c times the weight, c_k κ(x, x_k) / Σ_i c_i κ(x, x_i).
 
     Args:
         kernel: κ, with ``score`` = log κ if it has one; any non-negative callable otherwise.
@@ -64,16 +95,17 @@ class SoftmaxAttention(nn.Module):
         super().__init__()
         self.kernel = check_kernel(kernel)
 
-    def bind(self, keys: Tensor, mask: Tensor) -> BoundAttention:
+    def bind(self, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> BoundAttention:
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
-        kernel = _bound(self.kernel, keys, mask)
-        score = getattr(kernel, "score", None)
-        rule = partial(_normalised, kernel) if score is None else partial(_softmax, score)
-        return BoundAttention(rule, keys, mask, keys.new_ones(()))
+        kernel = bind_kernel(self.kernel, keys, mask)
+        rule = partial(_softmax if hasattr(kernel, "score") else _normalised, kernel, counts)
+        return BoundAttention(rule, fill_rows(keys, mask), mask, counts=counts)
 
 
 class KernelAttention(nn.Module):
     """Unnormalised attention κ(x, x_k), optionally scaled to the largest step that is stable (arXiv 2605.09727).
+
+    Keys that stand for c transitions each have c times the weight.
 
     Args:
         kernel: κ, any callable ``(x (m, d), y (n, d)) -> (m, n)``.
@@ -85,29 +117,47 @@ class KernelAttention(nn.Module):
         self.kernel = check_kernel(kernel)
         self.step_size = check_step_size(step_size)
 
-    def bind(self, keys: Tensor, mask: Tensor) -> BoundAttention:
+    def bind(self, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> BoundAttention:
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
-        kernel = _bound(self.kernel, keys, mask)
+        kernel = bind_kernel(self.kernel, keys, mask)
+        keys = fill_rows(keys, mask)
         if self.step_size == "auto":
-            gain = stable_step_size(kernel, keys, mask)[..., None, None]
+            gain = stable_step_size(kernel, keys, mask, counts)[..., None, None]
         else:
-            gain = keys.new_tensor(self.step_size)
-        return BoundAttention(partial(_unnormalised, kernel), keys, mask, gain)
+            gain = None if self.step_size == 1.0 else keys.new_tensor(self.step_size)
+        return BoundAttention(partial(_unnormalised, kernel, counts), keys, mask, gain, counts)
 
 
-def stable_step_size(kernel: Kernel, keys: Tensor, mask: Tensor) -> Tensor:
-    """Step size α = 1 / max_j Σ_i |κ(x_i, x_j)| of a context, ``(*batch,)``; 1 where every κ is 0.
+Attention = SoftmaxAttention | KernelAttention
+
+
+def attend(attention: Attention, context: Transitions) -> BoundAttention:
+    """Binds ``attention`` to a context, or to one whose equal states are kept once."""
+    if isinstance(context, WeightedContext):
+        return attention.bind(context.states, context.mask, context.counts)
+    return attention.bind(context.states, context.mask)
+
+
+def stable_step_size(kernel: Kernel, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> Tensor:
+    """Step size α = 1 / max_j Σ_i c_i |κ(x_i, x_j)| of a context, ``(*batch,)``; 1 where every κ is 0.
 
     Args:
         kernel: κ.
         keys: States ``(*batch, n, d)``.
         mask: True for transitions, ``(*batch, n)``.
+        counts: Number of transitions c that each key stands for, ``(*batch, n)``; default one each.
     """
     if keys.shape[-2] == 0:
         return keys.new_ones(keys.shape[:-2])
-    both = mask[..., None, :] & mask[..., :, None]
-    row_sums = _evaluated(kernel, keys, keys).abs().masked_fill(~both, 0.0).sum(-2)
-    largest = row_sums.amax(-1)
+    visits = mask.to(keys) if counts is None else counts
+    width = keys.shape[-2] * mask.shape[:-1].numel()
+    sums, done = torch.zeros_like(visits), 0
+    for block in row_blocks(keys, width):
+        through = visits[..., None, done : done + block.shape[-2]]
+        sums = sums + (through @ _evaluated(kernel, block, keys).abs())[..., 0, :]
+        done += block.shape[-2]
+    largest = sums.masked_fill(~mask, 0.0).amax(-1)
+    _check_finite(largest)
     return torch.where(largest > 0, 1.0 / largest.clamp(min=torch.finfo(keys.dtype).tiny), 1.0)
 
 
@@ -130,7 +180,8 @@ def check_step_size(step_size: Any, *, auto: bool = True) -> StepSize:  # noqa: 
     raise ValueError(f"step_size: expected a positive number{alternative}, got {step_size!r}.")
 
 
-def _bound(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
+def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
+    """The kernel for one context: of a kernel whose scale is the context's, one with a fixed scale."""
     bind = getattr(kernel, "bind", None)
     return kernel if bind is None else bind(keys, mask)
 
@@ -144,19 +195,46 @@ def _evaluated(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
     return kappa.to(queries)
 
 
-def _softmax(score: Kernel, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-    scores = _evaluated(score, queries, keys).masked_fill(~mask[..., None, :], float("-inf"))
-    unreached = torch.isneginf(scores).all(-1, keepdim=True)
-    return torch.softmax(scores.masked_fill(unreached, 0.0), -1).masked_fill(unreached, 0.0)
+def _check_finite(weights: Tensor) -> None:
+    """A sum is finite where all its terms are, and takes one pass; where it overflows, look at each."""
+    if not bool(torch.isfinite(weights.detach().sum())) and not bool(torch.isfinite(weights).all()):
+        raise ValueError(
+            "kernel: gives NaN or overflows on these states; expected finite numbers. Scale the states down, or "
+            "take a kernel that is bounded, such as RBF, or softmax attention, which normalises."
+        )
 
 
-def _normalised(kernel: Kernel, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-    kappa = _unnormalised(kernel, queries, keys, mask)
+def _softmax(kernel: Any, counts: Tensor | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:  # noqa: ANN401
+    scores = _masked(_evaluated(kernel.score, queries, keys), mask, float("-inf"))
+    weights = torch.softmax(scores, -1)
+    if bool(torch.isnan(weights.detach()[..., :1]).any()):
+        unreached = torch.isneginf(scores).all(-1, keepdim=True)
+        if getattr(kernel, "positive", False) and bool((unreached & mask.any(-1)[..., None, None]).any()):
+            raise ValueError(
+                f"kernel: every score of some state overflows {scores.dtype}, so far are the states apart; "
+                "scale them down, or the kernel's length scale up."
+            )
+        weights = torch.softmax(scores.masked_fill(unreached, 0.0), -1).masked_fill(unreached, 0.0)
+    return weights if counts is None else _shares(weights * counts.to(weights)[..., None, :])
+
+
+def _normalised(kernel: Kernel, counts: Tensor | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    kappa = _unnormalised(kernel, counts, queries, keys, mask)
     if bool((kappa < 0).any()):
         raise ValueError("kernel: softmax attention needs κ ≥ 0, got a negative value; use KernelTD with this kernel.")
-    total = kappa.sum(-1, keepdim=True)
-    return kappa / total.masked_fill(total == 0, 1.0)
+    return _shares(kappa)
 
 
-def _unnormalised(kernel: Kernel, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-    return _evaluated(kernel, queries, keys).masked_fill(~mask[..., None, :], 0.0)
+def _unnormalised(kernel: Kernel, counts: Tensor | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+    kappa = _masked(_evaluated(kernel, queries, keys), mask, 0.0)
+    return kappa if counts is None else kappa * counts.to(kappa)[..., None, :]
+
+
+def _masked(matrix: Tensor, mask: Tensor, value: float) -> Tensor:
+    return matrix if bool(mask.all()) else matrix.masked_fill(~mask[..., None, :], value)
+
+
+def _shares(weights: Tensor) -> Tensor:
+    """Rows divided by their sums; rows of zeros stay."""
+    total = weights.sum(-1, keepdim=True)
+    return weights / total.masked_fill(total == 0, 1.0)

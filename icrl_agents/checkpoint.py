@@ -30,6 +30,7 @@ _KERNELS: dict[str, Callable[..., nn.Module]] = {
     for kernel in (
         kernels.RBF,
         kernels.Laplace,
+        kernels.ProductLaplace,
         kernels.Identity,
         kernels.DotProduct,
         kernels.Exponential,

@@ -7,12 +7,20 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tyro
 
+from icrl_agents.extras import MissingExtraError
+from icrl_agents.studies.adapt.config import AdaptConfig
+from icrl_agents.studies.collect.config import CollectConfig
+from icrl_agents.studies.control.config import ControlConfig
+from icrl_agents.studies.evaluate.config import EvaluateConfig
+from icrl_agents.studies.improve.config import ImproveConfig
 from icrl_agents.studies.pretrain.config import PretrainStudyConfig
+from icrl_agents.studies.reproduce.config import ReproduceConfig
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.verify.config import VerifyConfig
 
@@ -20,6 +28,14 @@ from icrl_agents.studies.verify.config import VerifyConfig
 def transfer(config: TransferConfig) -> int:
     """Runs the transfer study; returns 0."""
     from icrl_agents.studies.transfer.run import run
+
+    run(config)
+    return 0
+
+
+def adapt(config: AdaptConfig) -> int:
+    """Runs the adaptation study; returns 0."""
+    from icrl_agents.studies.adapt.run import run
 
     run(config)
     return 0
@@ -40,14 +56,74 @@ def verify(config: VerifyConfig) -> int:
     return run(config)
 
 
+def control(config: ControlConfig) -> int:
+    """Runs the control study; returns 0."""
+    from icrl_agents.studies.control.run import run
+
+    run(config)
+    return 0
+
+
+def improve(config: ImproveConfig) -> int:
+    """Improves noisy scripted policies; returns 0."""
+    from icrl_agents.studies.improve.run import run
+
+    run(config)
+    return 0
+
+
+def reproduce(config: ReproduceConfig) -> int:
+    """Runs a finished study again; returns 0 if its rows are the same, 1 otherwise."""
+    from icrl_agents.studies.reproduce.run import run
+
+    return run(config, STUDIES)
+
+
+def collect(config: CollectConfig) -> int:
+    """Collects episodes; returns 0."""
+    from icrl_agents.studies.collect.run import run
+
+    run(config)
+    return 0
+
+
+def evaluate(config: EvaluateConfig) -> int:
+    """Evaluates a policy in any environment; returns 0."""
+    from icrl_agents.studies.evaluate.run import run
+
+    run(config)
+    return 0
+
+
 STUDIES: dict[str, tuple[type, Callable[[Any], int]]] = {
     "transfer": (TransferConfig, transfer),
+    "adapt": (AdaptConfig, adapt),
     "pretrain": (PretrainStudyConfig, pretrain),
     "verify": (VerifyConfig, verify),
+    "control": (ControlConfig, control),
+    "improve": (ImproveConfig, improve),
+    "collect": (CollectConfig, collect),
+    "evaluate": (EvaluateConfig, evaluate),
+    "reproduce": (ReproduceConfig, reproduce),
 }
 """Subcommand: its configuration, which imports no torch, and the function that runs it and returns the exit code."""
 
 
+@contextlib.contextmanager
+def _warnings_as_lines() -> Iterator[None]:
+    """Shows each warning as one line on stderr, beside progress bars."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        from tqdm import tqdm
+
+        tqdm.write(f"icrl: {' '.join(str(message).split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+@_warnings_as_lines()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the study's exit code, or 2 after one line about what was wrong.
 
@@ -65,11 +141,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output, such as head, has enough of it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, MissingExtraError) as error:
         print(f"icrl: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("icrl: interrupted; what is in a cache or checkpoint is kept.", file=sys.stderr)
+        print("icrl: interrupted; what is finished is kept, and the same command goes on with it.", file=sys.stderr)
         return 130
 
 

@@ -3,7 +3,7 @@
 Every kernel is a module ``(x (*batch, m, d), y (*batch, n, d)) -> (*batch, m, n)``. Those with a closed form of
 log κ offer it as ``score``, which is what softmax attention exponentiates. Their weights are frozen parameters,
 so that they are saved with a model, and become trainable with ``requires_grad_(True)``. Any callable of the same
-shape is accepted wherever a kernel is.
+shape is accepted wherever a kernel is. A kernel that is ``positive`` is nowhere 0, but for rounding.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.arrays import as_tensor
+from icrl_agents.distances import expanded_score, median_distance
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 LengthScale = float | Tensor | Literal["median"]
-_LARGEST_MEDIAN_SAMPLE = 1_000
 
 
 class _Radial(nn.Module):
     """What the kernels of a scaled Euclidean distance ρ = ‖(x − x′)/ℓ‖ share.
 
     Distances are computed from differences, not from ‖x‖² + ‖x′‖² − 2xᵀx′, which loses all digits where the
-    states are close to each other and far from the origin.
+    states are close to each other and far from the origin. Squares alone are expanded, around the states' centre and
+    in float64, as long as that is exact to 1e-12.
     """
 
     length_scale: Tensor | None
+    positive = True
 
     def __init__(self, length_scale: LengthScale = 1.0) -> None:
         super().__init__()
@@ -52,12 +54,17 @@ class _Radial(nn.Module):
 
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
         """ρ(x, y) = ‖(x − y)/ℓ‖, shape ``(*batch, m, n)``."""
+        scale = self._scale(x, y)
+        return torch.cdist(x / scale, y / scale, compute_mode="donot_use_mm_for_euclid_dist")
+
+    def _scale(self, x: Tensor, y: Tensor) -> Tensor:
+        """ℓ, of the context ``y`` if it is a median."""
         if self.length_scale is None:
-            return self.bind(y).distance(x, y)
+            return self.bind(y)._scale(x, y)
         scale = self.length_scale.to(x)
         if scale.ndim == 1 and len(scale) not in (1, x.shape[-1]):
             raise ValueError(f"length_scale: expected one number per state dimension, {x.shape[-1]}, got {len(scale)}.")
-        return torch.cdist(x / scale, y / scale, compute_mode="donot_use_mm_for_euclid_dist")
+        return scale
 
     def extra_repr(self) -> str:
         """The length scale."""
@@ -82,7 +89,9 @@ class RBF(_Radial):
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """−ρ²/2."""
-        return -0.5 * self.distance(x, y).square()
+        scale = self._scale(x, y)
+        expanded = expanded_score(x / scale, y / scale)
+        return -0.5 * self.distance(x, y).square() if expanded is None else expanded
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Exp(−ρ²/2)."""
@@ -105,6 +114,25 @@ class Laplace(_Radial):
         return torch.exp(self.score(x, y))
 
 
+class ProductLaplace(_Radial):
+    """Product of one-dimensional Laplace kernels, κ(x, x′) = exp(−Σ_d |x_d − x′_d|/ℓ_d), score −Σ_d |x_d − x′_d|/ℓ_d.
+
+    Its distance is the L1 norm: states are close only where they are close in every dimension.
+
+    Args:
+        length_scale: As of ``RBF``.
+    """
+
+    def score(self, x: Tensor, y: Tensor) -> Tensor:
+        """−Σ_d |x_d − x′_d|/ℓ_d."""
+        scale = self._scale(x, y)
+        return -torch.cdist(x / scale, y / scale, p=1.0)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The exponential of the score."""
+        return torch.exp(self.score(x, y))
+
+
 class Identity(nn.Module):
     """Indicator kernel κ(x, x′) = 1{x = x′}: under it, weighted softmax TD is tabular TD (arXiv 2605.07333)."""
 
@@ -121,6 +149,9 @@ class Identity(nn.Module):
 class DotProduct(nn.Module):
     """Bilinear attention score g(x, x′) = xᵀ B x′, as a kernel κ = exp g (arXiv 2605.07333, dual-head layer).
 
+    A query that is orthogonal to every key, or far smaller than them, scores all alike: its value is the plain average
+    over the context, which ``ValueFunction.effective_sample_size`` shows (it is then n).
+
     x is the query and x′ the key. The attention matrix A of a prompt Zᵀ A Z has the key first: its block is Bᵀ.
 
     Args:
@@ -129,6 +160,8 @@ class DotProduct(nn.Module):
     Raises:
         ValueError: If ``matrix`` is not square and finite.
     """
+
+    positive = True
 
     def __init__(self, matrix: Tensor) -> None:
         super().__init__()
@@ -152,6 +185,8 @@ class Exponential(nn.Module):
     Args:
         temperature: τ > 0, in squared units of the states.
     """
+
+    positive = True
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()
@@ -187,34 +222,6 @@ class ReLU(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """max(0, xᵀy)."""
         return torch.relu(x @ y.mT)
-
-
-def median_distance(keys: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Median distance between the distinct states of each context, the usual heuristic for ℓ.
-
-    Each state counts once, however often it was visited, so the median stays positive when most states coincide;
-    where all of them do, it is 1. Of an even number of distances it is the lower of the two in the middle. Of more
-    than 1,000 distinct states, 1,000 are compared, evenly spaced in lexicographic order.
-
-    Args:
-        keys: States ``(*batch, n, d)``.
-        mask: False for padding, ``(*batch, n)``.
-
-    Returns:
-        The median, ``(*batch,)``.
-    """
-    batch = keys.shape[:-2]
-    flat = keys.reshape(batch.numel(), *keys.shape[-2:])
-    valid = torch.ones_like(flat[..., 0], dtype=torch.bool) if mask is None else mask.reshape(flat.shape[:-1])
-    return torch.stack([_median(k[v]) for k, v in zip(flat, valid, strict=True)]).reshape(batch)
-
-
-def _median(states: Tensor) -> Tensor:
-    states = torch.unique(states, dim=0)
-    if len(states) > _LARGEST_MEDIAN_SAMPLE:
-        chosen = torch.linspace(0, len(states) - 1, _LARGEST_MEDIAN_SAMPLE, dtype=torch.float64)
-        states = states[chosen.round().long()]
-    return torch.pdist(states).median() if len(states) > 1 else states.new_ones(())
 
 
 def _positive(name: str, value: float | Tensor) -> Tensor:

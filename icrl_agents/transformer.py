@@ -11,7 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.context import Context, check_context
-from icrl_agents.value_function import Basis, DivergenceError, Evaluator, ValueFunction, as_queries
+from icrl_agents.divergence import DivergenceError
+from icrl_agents.error_dynamics import check_layers
+from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
+from icrl_agents.weighted_context import weighted
 
 
 @runtime_checkable
@@ -96,7 +99,8 @@ class InContextTransformer(nn.Module):
             ValueError: If their shape does not fit the context, or one of them is not finite.
         """
         check_context(context)
-        return self._run(context, None if queries is None else _queries(context, queries), self._bind(context))
+        queries = None if queries is None else _queries(context, queries)
+        return self._run(context, *self._start(context, queries, self._bind(context)))
 
     def forward(self, context: Context, queries: Any) -> Tensor:  # noqa: ANN401
         """Values that the full forward pass reads out of the query columns.
@@ -116,7 +120,8 @@ class InContextTransformer(nn.Module):
             DivergenceError: If a value is not finite.
         """
         queries = _queries(context, queries)
-        *_, tokens = self._run(context, queries, self._bind(context))
+        distinct = self._distinct(context)
+        *_, tokens = self._run(distinct, *self._start(distinct, queries, self._bind(distinct)))
         values = self._layers[0].read_out(tokens)
         if not bool(torch.isfinite(values).all()):
             raise DivergenceError("values are not finite: the layers diverge on this context; fit names the first one.")
@@ -126,25 +131,29 @@ class InContextTransformer(nn.Module):
         """Returns the value function that the layers infer from ``context``, at every depth.
 
         Raises:
-            DivergenceError: If a coefficient is not finite, naming the first such layer.
+            DivergenceError: If values leave the finite or the possible numbers, naming the first such layer.
         """
         check_context(context)
         if not all(getattr(layer, "expands", True) for layer in self._layers):
             return self._fit_columns(context)
-        layers, bases = self._layers, self._bind(context)
-        increments: list[list[Tensor]] = [[] for _ in layers]
-        averages: list[Tensor] = []
-        for depth, tokens in enumerate(self._run(context, None, bases)):
+        layers, distinct = self._layers, self._distinct(context)
+        bases = self._bind(distinct)
+        tokens, weights = self._start(distinct, None, bases)
+        before = tokens
+        increments, averages = [[] for _ in layers], []
+        for depth, following in enumerate(self._run(distinct, tokens, weights)):
+            before, tokens = tokens, following
             for i, (layer, steps) in enumerate(zip(layers, increments, strict=True)):
                 if depth == 0:
-                    steps.append(torch.zeros_like(layer.messages(tokens, context)))
+                    steps.append(torch.zeros_like(layer.messages(tokens, distinct)))
                 if depth < self.num_layers:
-                    steps.append(layer.messages(tokens, context) if depth % len(layers) == i else steps[0])
+                    steps.append(layer.messages(tokens, distinct) if depth % len(layers) == i else steps[0])
             if _prompt(layers[0]) == "average_reward":
                 averages.append(cast(Any, layers[0]).average_reward(tokens))
         coefficients = [torch.stack(steps, dim=-2).cumsum(-2) for steps in increments]
-        average_rewards = torch.stack(averages, dim=-1) if averages else None
-        return ValueFunction(bases, coefficients, context, average_rewards=average_rewards)
+        check_layers(layers, context, coefficients, weights, layers[0].read_out(before))
+        average = torch.stack(averages, dim=-1) if averages else None
+        return ValueFunction(bases, coefficients, context, average_rewards=average)
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes ``model.safetensors`` (weights) and ``config.json`` (structure) into ``folder``, made if missing.
@@ -173,7 +182,7 @@ class InContextTransformer(nn.Module):
         """The value function of layers without an expansion: queries run through them as columns."""
 
         def basis(queries: Tensor) -> Tensor:
-            layers = self._run(context, queries, self._bind(context))
+            layers = self._run(context, *self._start(context, queries, self._bind(context)))
             values = [self._layers[0].read_out(tokens) for tokens in layers]
             return torch.stack(values, dim=-1)[..., values[0].shape[-1] - queries.shape[-2] :, :]
 
@@ -184,16 +193,23 @@ class InContextTransformer(nn.Module):
     def _layers(self) -> list[Layer]:
         return [cast(Layer, block) for block in self.blocks]
 
+    def _distinct(self, context: Context) -> Context:
+        """The context, its equal states kept once where all layers can read it so and that pays."""
+        return cast(Context, weighted(context)) if all(getattr(x, "weighted", False) for x in self.blocks) else context
+
     def _bind(self, context: Context) -> list[Basis]:
         return [layer.bind(context) for layer in self._layers]
 
-    def _run(self, context: Context, queries: Tensor | None, bases: Sequence[Basis]) -> Iterator[Tensor]:
+    def _start(self, context: Context, queries: Tensor | None, bases: Sequence[Basis]) -> tuple[Tensor, list[Tensor]]:
+        """The tokens before the first layer, and each block's weights, which never change."""
         layers = self._layers
         tokens = layers[0].tokens(context, context.points[..., :0, :] if queries is None else queries)
-        weights = [layer.attend(basis, tokens) for layer, basis in zip(layers, bases, strict=True)]
+        return tokens, [layer.attend(basis, tokens) for layer, basis in zip(layers, bases, strict=True)]
+
+    def _run(self, context: Context, tokens: Tensor, weights: Sequence[Tensor]) -> Iterator[Tensor]:
         yield tokens
         for _ in range(self.loops):
-            for layer, weight in zip(layers, weights, strict=True):
+            for layer, weight in zip(self._layers, weights, strict=True):
                 tokens = layer(tokens, context, weight)
                 yield tokens
 

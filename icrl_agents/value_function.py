@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -12,12 +12,11 @@ from torch import Tensor
 from icrl_agents.arrays import finite, floating
 from icrl_agents.attention import BoundAttention
 from icrl_agents.context import Context
+from icrl_agents.divergence import DivergenceError, DivergenceWarning, check_finite
+
+__all__ = ["Basis", "DivergenceError", "DivergenceWarning", "Evaluator", "ValueFunction", "as_queries"]
 
 Basis = Callable[[Tensor], Tensor]
-
-
-class DivergenceError(ArithmeticError):
-    """Values left the finite numbers: the step size or the kernel does not contract on this context."""
 
 
 class Evaluator(Protocol):
@@ -41,6 +40,7 @@ class ValueFunction:
         context: The context it was inferred from.
         depth: The depth read by ``__call__``, default L.
         average_rewards: For average-reward evaluators, r̄_ℓ, shape ``(*batch, L+1)``.
+        approximation_error: Where the kernel was approximated, the estimated relative error of the values; else None.
 
     Raises:
         DivergenceError: If a coefficient is not finite, naming the first such sweep.
@@ -53,14 +53,16 @@ class ValueFunction:
         context: Context,
         depth: int | None = None,
         average_rewards: Tensor | None = None,
+        approximation_error: float | None = None,
     ) -> None:
         self.context = context
-        self.average_rewards = average_rewards
+        self.average_rewards, self.approximation_error = average_rewards, approximation_error
         self._bases, self._coefficients = tuple(bases), tuple(coefficients)
         self.max_depth = self._coefficients[0].shape[-2] - 1
         self.depth = self.max_depth if depth is None else depth
         if depth is None:
-            self._check_finite()
+            for each in self._coefficients:
+                check_finite(each)
 
     def __repr__(self) -> str:
         """Its depth and its context."""
@@ -80,14 +82,16 @@ class ValueFunction:
     def at_depth(self, depth: int) -> ValueFunction:
         """The value function after ``depth`` sweeps or layers, 0 ≤ depth ≤ ``max_depth``."""
         depth = self._check_depth(depth)
-        return ValueFunction(self._bases, self._coefficients, self.context, depth, self.average_rewards)
+        return ValueFunction(
+            self._bases, self._coefficients, self.context, depth, self.average_rewards, self.approximation_error
+        )
 
     def by_depth(self, states: Any, depths: Sequence[int] | None = None) -> Tensor:  # noqa: ANN401
         """Values after each of several depths at once, ``(*batch, m, len(depths))``; default 0 … ``max_depth``."""
         chosen = list(range(self.max_depth + 1)) if depths is None else [self._check_depth(depth) for depth in depths]
         queries, single = self._queries(states)
         terms = [
-            basis(queries) @ coefficients[..., chosen, :].to(queries).mT
+            _expanded(basis, queries, coefficients[..., chosen, :].to(queries).mT)
             for basis, coefficients in zip(self._bases, self._coefficients, strict=True)
         ]
         values = torch.stack(terms).sum(0)
@@ -100,18 +104,17 @@ class ValueFunction:
     def effective_sample_size(self, states: Any) -> Tensor:  # noqa: ANN401
         """(Σ_k |K_k|)² / Σ_k K_k² per state, ``(*batch, m)``: how many transitions a value rests on, 0 to n.
 
+        It is n where a state listens to all transitions alike, and its value is no more than the context's average:
+        so under a dot-product score, far from every key. Of a stack of different layers it is the smallest of theirs.
+
         Raises:
             TypeError: If the value function is not a kernel expansion (linear TD, LSTD).
         """
-        basis = self._bases[-1]
-        if not isinstance(basis, BoundAttention):
+        if not all(isinstance(basis, BoundAttention) for basis in self._bases):
             raise TypeError("effective_sample_size: defined for kernel expansions; this value function is linear.")
         queries, single = self._queries(states)
-        weights = basis(queries).abs()
-        peak = weights.amax(-1, keepdim=True) if weights.shape[-1] else weights.sum(-1, keepdim=True)
-        weights = weights / peak.masked_fill(peak == 0, 1.0)
-        square = weights.square().sum(-1)
-        size = weights.sum(-1).square() / square.masked_fill(square == 0, 1.0)
+        sizes = [cast(BoundAttention, basis).effective_sample_size(queries) for basis in self._bases]
+        size = torch.stack(sizes).amin(0)
         return size[..., 0] if single else size
 
     def _queries(self, states: Any) -> tuple[Tensor, bool]:  # noqa: ANN401
@@ -124,16 +127,10 @@ class ValueFunction:
             raise ValueError(f"depth: expected an integer from 0 to {self.max_depth}, got {depth!r}.")
         return int(depth)
 
-    def _check_finite(self) -> None:
-        for coefficients in self._coefficients:
-            finite = torch.isfinite(coefficients).all(-1)
-            finite = finite.reshape(-1, finite.shape[-1]).all(0)
-            if not bool(finite.all()):
-                first = int((~finite).nonzero()[0])
-                raise DivergenceError(
-                    f"values are not finite from sweep {first} on: the iteration diverges on this context; "
-                    "take a smaller step_size, a narrower kernel or fewer sweeps."
-                )
+
+def _expanded(basis: Basis, queries: Tensor, coefficients: Tensor) -> Tensor:
+    """Σ_k b_k(x) w_k, ``(*batch, m, c)``."""
+    return basis.expand(queries, coefficients) if isinstance(basis, BoundAttention) else basis(queries) @ coefficients
 
 
 def as_queries(name: str, states: Any, context: Context) -> Tensor:  # noqa: ANN401

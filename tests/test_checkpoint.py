@@ -13,6 +13,8 @@ from icrl_agents.context import Context, Episode
 from icrl_agents.layers import DualHeadLayer, TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
 
+pytestmark = pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
+
 DIM, LAYERS = 3, 6
 RNG = np.random.default_rng(0)
 CONTEXT = Context.from_episodes([Episode(RNG.normal(size=(n + 1, DIM)), RNG.normal(size=n)) for n in (7, 4)], 0.9)

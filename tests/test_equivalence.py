@@ -17,6 +17,7 @@ from icrl_agents.context import Context
 from icrl_agents.transformer import InContextTransformer
 from tests import oracles
 
+pytestmark = pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
 DEPTH, TOLERANCE, GAMMA = 40, 1e-10, 0.9
 
 PROCESSES = {
@@ -175,8 +176,7 @@ def expected_values(oracle, process, kind):
 
 def assert_close(found, expected, tolerance=TOLERANCE):
     """Equal to ``tolerance``, relative to max(1, |expected|)."""
-    assert found.shape == expected.shape
-    assert found.dtype == torch.float64
+    assert (found.shape, found.dtype) == (expected.shape, torch.float64)
     assert float(((found - expected).abs() / expected.abs().clamp(min=1.0)).max()) <= tolerance
 
 

@@ -11,6 +11,8 @@ from icrl_agents.episode import Episode
 from icrl_agents.evaluators import KernelTD, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear, ReLU
 
+pytestmark = pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
+
 DEPTH = 12
 
 

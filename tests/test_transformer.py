@@ -14,6 +14,7 @@ from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShif
 from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import DivergenceError
 
+pytestmark = pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
 DIM = 2
 RNG = np.random.default_rng(0)
 
@@ -93,7 +94,7 @@ def test_a_diverging_forward_pass_is_an_error():
     diverging = constructions.weighted_softmax_td(kernels.RBF(0.5), 3000, 3.0)
     with pytest.raises(DivergenceError, match="not finite: the layers diverge"):
         diverging(CONTEXT, QUERIES)
-    with pytest.raises(DivergenceError, match="not finite from sweep"):
+    with pytest.raises(DivergenceError, match="not finite from layer"):
         diverging.fit(CONTEXT)
 
 
@@ -215,7 +216,7 @@ def test_a_copy_shares_nothing_and_numpy_integers_count():
 
 
 def test_divergence_names_the_layer():
-    with pytest.raises(DivergenceError, match=r"values are not finite from sweep \d+ on"):
+    with pytest.raises(DivergenceError, match=r"values are not finite from layer \d+ on"):
         constructions.kernel_td(kernels.RBF(0.5), 2_000, 10.0).fit(CONTEXT)
 
 

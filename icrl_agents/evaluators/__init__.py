@@ -2,6 +2,7 @@
 
 from icrl_agents.evaluators.closed_forms import LSTD, KernelLSTD, MonteCarlo
 from icrl_agents.evaluators.linear import AverageRewardTD, LinearTD, ResidualGradient, TDLambda
+from icrl_agents.evaluators.nystrom import Nystrom
 from icrl_agents.evaluators.sweeps import KernelTD, TabularTD, WeightedSoftmaxTD
 
 __all__ = [
@@ -15,4 +16,5 @@ __all__ = [
     "LSTD",
     "KernelLSTD",
     "MonteCarlo",
+    "Nystrom",
 ]

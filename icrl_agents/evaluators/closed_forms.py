@@ -67,10 +67,12 @@ class LSTD:
 
         With w = U h u and h = (s² + ridge)^(−1/2), the system is (I − h s Wᵀ X′ U h) u = h s Wᵀ R.
         """
+        unit = _power_of_two(x)  # so that no square leaves float64
+        x, x_next, ridge = x / unit, x_next / unit, self.ridge / unit / unit
         W, s, Ut = torch.linalg.svd(x, full_matrices=False)
         rank = int((s > max(x.shape) * epsilon * s[:1]).sum())
         W, s, U = W[:, :rank], s[:rank], Ut[:rank].mT
-        h = (s.square() + self.ridge).rsqrt()
+        h = (s.square() + ridge).rsqrt()
         operator = torch.eye(rank).to(s) - (h * s)[:, None] * (W.mT @ (x_next @ U)) * h
 
         def singular(found: int) -> str:
@@ -80,7 +82,7 @@ class LSTD:
             )
 
         u = _solve(operator, h * s * (W.mT @ rewards), singular, self.ridge)
-        return U @ (h * u)
+        return U @ (h * u) / unit
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,12 @@ class MonteCarlo:
         returns, tails = context.returns()
         attention = SoftmaxAttention(self.kernel).bind(context.states, context.mask & (tails >= self.min_tail))
         return ValueFunction([attention], [returns[..., None, :]], context)
+
+
+def _power_of_two(x: Tensor) -> Tensor:
+    """A power of two near the largest |x|; 1 where there is none."""
+    largest = x.abs().amax() if x.numel() else x.new_zeros(())
+    return largest / 2.0 / torch.frexp(largest)[0] if bool(largest > 0) else torch.ones_like(largest)
 
 
 def _check_ridge(ridge: float) -> None:

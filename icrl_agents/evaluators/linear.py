@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from icrl_agents.attention import StepSize, check_step_size
+from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context, check_context
+from icrl_agents.divergence import Measured, check_convergence
 from icrl_agents.eligibility import (
     check_lambda,
     check_preconditioner,
@@ -17,8 +20,8 @@ from icrl_agents.eligibility import (
     eligibility_traces,
     features,
     num_transitions,
-    stable_step_size,
 )
+from icrl_agents.error_dynamics import spectral_radius
 from icrl_agents.evaluators.sweeps import check_num_sweeps
 from icrl_agents.value_function import ValueFunction
 
@@ -162,9 +165,9 @@ class AverageRewardTD:
             w, average = w + gain * _apply(directions.mT, delta), average + reward_gain * delta.sum(-1)
             history.append((w, average))
         weights, averages = zip(*history, strict=True)
-        return ValueFunction(
-            [features], [torch.stack(weights, dim=-2)], context, average_rewards=torch.stack(averages, dim=-1)
-        )
+        coefficients = torch.stack(weights, dim=-2)
+        check_convergence(context, coefficients)
+        return ValueFunction([features], [coefficients], context, average_rewards=torch.stack(averages, dim=-1))
 
 
 def check_reward_step_size(reward_step_size: float) -> float:
@@ -188,12 +191,26 @@ def _preconditioned(preconditioner: Tensor | None, directions: Tensor) -> Tensor
 
 
 def _gain(context: Context, step_size: StepSize, readers: Tensor, directions: Tensor) -> Tensor:
-    """α/n, shape ``(*batch, 1)``."""
-    if step_size == "auto":
-        alpha = stable_step_size(context, readers @ directions.mT)
-    else:
-        alpha = torch.full_like(num_transitions(context), step_size)
-    return (alpha / num_transitions(context))[..., None]
+    """α/n, shape ``(*batch, 1)``; ``"auto"`` takes α = n / max_k Σ_i |readers_iᵀ directions_k|."""
+    n = num_transitions(context)
+    _check_scale(context.points)
+    if step_size != "auto":
+        return (torch.full_like(n, step_size) / n)[..., None]
+    if len(context) == 0:
+        return torch.ones_like(n)[..., None]
+    blocks = row_blocks(directions, readers.shape[-2] * n.numel())
+    largest = torch.stack([(block @ readers.mT).abs().sum(-1).amax(-1) for block in blocks]).amax(0)
+    return (1.0 / torch.where(largest > 0, largest, 1.0))[..., None]
+
+
+def _check_scale(states: Tensor) -> None:
+    """Raises ValueError where squares of the features leave the floating type, so that steps would be 0 or inf."""
+    largest = float(states.detach().abs().max()) if states.numel() else 0.0
+    limits = torch.finfo(states.dtype)
+    if largest > 0 and not limits.tiny < largest * largest < limits.max / states.numel():
+        raise ValueError(
+            f"context: states of size {largest:.3g} have squares outside of {states.dtype}; scale them to about 1."
+        )
 
 
 def _sweep(context: Context, directions: Tensor, gain: Tensor, num_sweeps: int) -> ValueFunction:
@@ -203,7 +220,16 @@ def _sweep(context: Context, directions: Tensor, gain: Tensor, num_sweeps: int) 
     for _ in range(num_sweeps):
         w = w + gain * _apply(directions.mT, context.td_errors(_apply(context.points, w)))
         history.append(w)
-    return ValueFunction([features], [torch.stack(history, dim=-2)], context)
+    coefficients = torch.stack(history, dim=-2)
+    check_convergence(context, coefficients, measure=partial(_measured, context, directions, gain))
+    return ValueFunction([features], [coefficients], context)
+
+
+def _measured(context: Context, directions: Tensor, gain: Tensor, index: int) -> Measured:
+    """Spectral radius of I − (α/n) Σ_k directions_k (x_k − γ_k x′_k)ᵀ of one context."""
+    differences = context.states - discounted_features(context)
+    moments = (gain[..., None] * directions.mT @ differences).reshape(-1, context.dim, context.dim)[index]
+    return Measured(spectral_radius(torch.eye(context.dim).to(moments) - moments))
 
 
 def _zero_weights(context: Context) -> Tensor:

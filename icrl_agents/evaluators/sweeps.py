@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from numbers import Integral
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from icrl_agents.attention import (
-    BoundAttention,
     KernelAttention,
     SoftmaxAttention,
     StepSize,
@@ -17,6 +15,8 @@ from icrl_agents.attention import (
     check_step_size,
 )
 from icrl_agents.context import Context, check_context
+from icrl_agents.evaluators.iteration import iterate
+from icrl_agents.evaluators.nystrom import Nystrom
 from icrl_agents.kernels import Identity, Kernel
 from icrl_agents.value_function import ValueFunction
 
@@ -31,8 +31,9 @@ class WeightedSoftmaxTD:
 
     Args:
         kernel: κ ≥ 0; see ``icrl_agents.kernels``.
-        num_sweeps: L ≥ 0.
+        num_sweeps: L ≥ 0, or ``math.inf`` for the limit, which is solved for; its depth is 0.
         step_size: α > 0.
+        approximation: Landmarks, for contexts so long that every transition cannot be compared with every other.
 
     Example:
         >>> context = Context([[0.0]], [1.0], [0.9], [[0.0]])
@@ -41,20 +42,22 @@ class WeightedSoftmaxTD:
     """
 
     kernel: Kernel
-    num_sweeps: int
+    num_sweeps: float
     step_size: float = 1.0
+    approximation: Nystrom | None = None
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
         check_kernel(self.kernel)
-        check_num_sweeps(self.num_sweeps)
+        check_depth(self.num_sweeps, self.approximation)
         check_step_size(self.step_size, auto=False)
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
         check_context(context)
-        attention = SoftmaxAttention(self.kernel).bind(context.states, context.mask)
-        return _sweep(context, attention, self.num_sweeps, float(self.step_size))
+        return iterate(
+            SoftmaxAttention(self.kernel), context, self.num_sweeps, float(self.step_size), self.approximation
+        )
 
 
 @dataclass(frozen=True)
@@ -63,25 +66,27 @@ class KernelTD:
 
     Args:
         kernel: κ; see ``icrl_agents.kernels``.
-        num_sweeps: L ≥ 0.
+        num_sweeps: L ≥ 0, or ``math.inf`` for the limit, which is solved for; its depth is 0.
         step_size: α > 0, or ``"auto"`` for 1 / max_j Σ_i |κ(x_i, x_j)|, at which sweeps are stable.
+        approximation: As of ``WeightedSoftmaxTD``.
     """
 
     kernel: Kernel
-    num_sweeps: int
+    num_sweeps: float
     step_size: StepSize = "auto"
+    approximation: Nystrom | None = None
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
         check_kernel(self.kernel)
-        check_num_sweeps(self.num_sweeps)
+        check_depth(self.num_sweeps, self.approximation)
         check_step_size(self.step_size)
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
         check_context(context)
-        attention = KernelAttention(self.kernel, self.step_size).bind(context.states, context.mask)
-        return _sweep(context, attention, self.num_sweeps, 1.0)
+        rule = KernelAttention(self.kernel, self.step_size)
+        return iterate(rule, context, self.num_sweeps, approximation=self.approximation)
 
 
 @dataclass(frozen=True)
@@ -91,17 +96,17 @@ class TabularTD:
     It is weighted softmax TD with κ(x, x′) = 1{x = x′}. A state that was never visited keeps v = 0.
 
     Args:
-        num_sweeps: L ≥ 0.
+        num_sweeps: L ≥ 0, or ``math.inf`` for the limit, which is solved for; its depth is 0.
         step_size: α > 0.
     """
 
-    num_sweeps: int
+    num_sweeps: float
     step_size: float = 1.0
     kernel: Identity = field(default_factory=Identity, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
-        check_num_sweeps(self.num_sweeps)
+        check_depth(self.num_sweeps)
         check_step_size(self.step_size, auto=False)
 
     def fit(self, context: Context) -> ValueFunction:
@@ -109,23 +114,19 @@ class TabularTD:
         return WeightedSoftmaxTD(self.kernel, self.num_sweeps, self.step_size).fit(context)
 
 
-def check_num_sweeps(num_sweeps: int) -> int:
+def check_num_sweeps(num_sweeps: Any) -> int:  # noqa: ANN401
     """Returns ``num_sweeps`` if it is a non-negative integer; raises ValueError otherwise."""
     if isinstance(num_sweeps, bool) or not isinstance(num_sweeps, Integral) or num_sweeps < 0:
         raise ValueError(f"num_sweeps: expected an integer ≥ 0, got {num_sweeps!r}.")
     return int(num_sweeps)
 
 
-def _sweep(context: Context, attention: BoundAttention, num_sweeps: int, step_size: float) -> ValueFunction:
-    """Runs w_{t+1} = w_t + α δ⁽ᵗ⁾ with v_t(x) = Σ_k K(x_k, x) w_{t,k}."""
-    weights = attention(context.points)
-    w = torch.zeros_like(context.rewards)
-    history = [w]
-    for _ in range(num_sweeps):
-        w = w + step_size * context.td_errors(_apply(weights, w))
-        history.append(w)
-    return ValueFunction([attention], [torch.stack(history, dim=-2)], context)
-
-
-def _apply(weights: Tensor, w: Tensor) -> Tensor:
-    return (weights @ w[..., None])[..., 0]
+def check_depth(num_sweeps: Any, approximation: object = None) -> None:  # noqa: ANN401
+    """Raises ValueError if ``num_sweeps`` is neither a non-negative integer nor, without approximation, infinite."""
+    if approximation is not None and not isinstance(approximation, Nystrom):
+        raise TypeError(f"approximation: expected Nystrom(landmarks) or None, got {approximation!r}.")
+    if isinstance(num_sweeps, float) and num_sweeps == math.inf:
+        if approximation is not None:
+            raise ValueError("num_sweeps: expected a finite depth with an approximation, got inf.")
+    else:
+        check_num_sweeps(num_sweeps)

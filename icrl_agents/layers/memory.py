@@ -7,12 +7,17 @@ it to every state: the update of weighted softmax TD (arXiv 2605.07333) under ``
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.attention import BoundAttention, KernelAttention, SoftmaxAttention
+from icrl_agents import prompt
+from icrl_agents.attention import BoundAttention, KernelAttention, SoftmaxAttention, attend
+from icrl_agents.blockwise import BlockwiseMatrix
 from icrl_agents.context import Context
-from icrl_agents.prompt import MEMORY, memory_tokens, route
+from icrl_agents.prompt import MEMORY, memory_tokens
+from icrl_agents.weighted_context import Transitions
 
 TD_SIGNS = (1.0, 1.0, -1.0)
 
@@ -22,12 +27,15 @@ class TemporalShiftLayer(nn.Module):
 
         Z ← Z + V Z · K(Zᵀ A Z),   then row u ← route(row v)
 
-    V has the single non-zero row v, holding ``value_weights`` on (R, u, v).
+    V has the single non-zero row v, holding ``value_weights`` on (R, u, v). Equal states of a context may be kept once
+    (``weighted``): tokens and messages are then means over their visits, and attention counts these.
 
     Args:
         attention: Attention over the features.
         value_weights: Weights on (R, u, v), shape ``(3,)``.
     """
+
+    weighted = True
 
     def __init__(
         self, attention: SoftmaxAttention | KernelAttention, value_weights: Tensor | tuple[float, ...] = TD_SIGNS
@@ -36,23 +44,28 @@ class TemporalShiftLayer(nn.Module):
         self.attention = attention
         self.value_weights = _weights("value_weights", value_weights)
 
-    def tokens(self, context: Context, queries: Tensor) -> Tensor:
+    @property
+    def step_size(self) -> float | None:
+        """α where the layer is one sweep of TD, its weights α(+1, +1, −1); None elsewhere."""
+        return _step_size(self.value_weights)
+
+    def tokens(self, context: Transitions, queries: Tensor) -> Tensor:
         """The prompt of this layer, ``(*batch, columns, d + 3)``."""
-        return memory_tokens(context, queries)
+        return memory_tokens(cast(Context, context), queries)
 
-    def bind(self, context: Context) -> BoundAttention:
+    def bind(self, context: Transitions) -> BoundAttention:
         """The layer's attention to the transitions of ``context``; the layer never changes its features."""
-        return self.attention.bind(context.states, context.mask)
+        return attend(self.attention, context)
 
-    def attend(self, bound: BoundAttention, tokens: Tensor) -> Tensor:
+    def attend(self, bound: BoundAttention, tokens: Tensor) -> Tensor | BlockwiseMatrix:
         """Attention weights of every column, ``(*batch, columns, n)``; they depend on the features alone."""
-        return bound(tokens[..., :-MEMORY])
+        return bound.over(tokens[..., :-MEMORY])
 
-    def messages(self, tokens: Tensor, context: Context) -> Tensor:
+    def messages(self, tokens: Tensor, context: Transitions) -> Tensor:
         """What each key sends to the value row, ``(*batch, n)``: α δ_k at the constructed weights."""
         return _send(tokens, context, self.value_weights)
 
-    def forward(self, tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, context: Transitions, weights: Tensor | BlockwiseMatrix) -> Tensor:
         """Returns the tokens after the layer, ``(*batch, columns, d + 3)``; ``weights`` are of ``attend``."""
         features, reward, _, value = _split(tokens)
         value = value + _receive(weights, self.messages(tokens, context))
@@ -91,11 +104,17 @@ class DualHeadLayer(TemporalShiftLayer):
         super().__init__(attention, value_weights)
         self.target_weights = _weights("target_weights", target_weights)
 
-    def forward(self, tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
+    @property
+    def step_size(self) -> float | None:
+        """α where both heads hold α(+1, +1, −1); None elsewhere."""
+        equal = torch.equal(self.value_weights.detach(), self.target_weights.detach())
+        return _step_size(self.value_weights) if equal else None
+
+    def forward(self, tokens: Tensor, context: Transitions, weights: Tensor | BlockwiseMatrix) -> Tensor:
         """Returns the tokens after the layer, ``(*batch, columns, d + 3)``; ``weights`` are of ``attend``."""
         features, reward, target, value = _split(tokens)
-        to_value = _receive(weights, self.messages(tokens, context))
-        to_target = _receive(weights, _send(tokens, context, self.target_weights))
+        messages = torch.stack([self.messages(tokens, context), _send(tokens, context, self.target_weights)], dim=-1)
+        to_value, to_target = (weights @ messages).unbind(-1)
         return _join(features, reward, target + route(context, to_target), value + to_value)
 
     def value_matrices(self, dim: int) -> tuple[Tensor, ...]:
@@ -110,11 +129,26 @@ def _weights(name: str, weights: Tensor | tuple[float, ...]) -> nn.Parameter:
     return nn.Parameter(tensor, requires_grad=False)
 
 
-def _send(tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
+def route(context: Transitions, row: Tensor) -> Tensor:
+    """``prompt.route``; of a context whose equal states are kept once, the mean over the visits of each."""
+    if isinstance(context, Context):
+        return prompt.route(context, row)
+    routed = context.bootstrap(row)
+    return torch.cat([routed, torch.zeros_like(row[..., routed.shape[-1] :])], dim=-1)
+
+
+def _step_size(weights: Tensor) -> float | None:
+    alpha = weights.detach()[0]
+    return (
+        float(alpha) if bool(alpha > 0) and torch.equal(weights.detach(), alpha * alpha.new_tensor(TD_SIGNS)) else None
+    )
+
+
+def _send(tokens: Tensor, context: Transitions, weights: Tensor) -> Tensor:
     return tokens[..., : len(context), -MEMORY:] @ weights.to(tokens)
 
 
-def _receive(weights: Tensor, messages: Tensor) -> Tensor:
+def _receive(weights: Tensor | BlockwiseMatrix, messages: Tensor) -> Tensor:
     return (weights @ messages[..., None])[..., 0]
 
 

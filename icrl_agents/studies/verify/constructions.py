@@ -10,6 +10,7 @@ import torch
 
 from icrl_agents import constructions, kernels
 from icrl_agents.constructions.memory import Form
+from icrl_agents.divergence import DivergenceError
 from icrl_agents.studies.verify import plain
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.rows import EXACT, Row
@@ -120,5 +121,8 @@ def _error(transformer: InContextTransformer, expected: np.ndarray, sample: Samp
     everywhere = torch.cat([sample.context.states, torch.as_tensor(sample.queries).to(sample.context.points)])
     read_out = cast(Layer, transformer.blocks[0]).read_out
     columns = [read_out(tokens)[-len(everywhere) :] for tokens in transformer.hidden_states(sample.context, everywhere)]
-    fitted = transformer.fit(sample.context).by_depth(everywhere).mT
+    try:
+        fitted = transformer.fit(sample.context).by_depth(everywhere).mT
+    except DivergenceError:  # of a layer that is not the sweep it should be
+        return float("inf")
     return max(largest_error(torch.stack(columns), expected), largest_error(fitted, expected))

@@ -52,9 +52,9 @@ def _rates(config: VerifyConfig, trajectories: Trajectories) -> Iterator[Row]:
             rate = float((errors[-1] / errors[depth // 2]) ** (2 / depth))
             rates.append(abs(rate / float(spectral_radius(context, kernel)) - 1))
             norms.append(rate - float(contraction_factor(context, kernel)))
-        away = constructions.weighted_softmax_td(DotProduct(-2.0 * torch.eye(STATES)), 100).fit(context)
+        away = constructions.weighted_softmax_td(DotProduct(-2.0 * torch.eye(STATES)), 100)  # whose fit would refuse
         limit = float(context.rewards.abs().max()) / (1 - GAMMA)
-        diverged.append(float(away(context.states).abs().max()) / limit)
+        diverged.append(float(away(context, context.states).abs().max()) / limit)
     on = f"{count} chains, n = {n}, 2 scores"
     claim = "n transitions over D states = D weighted ones, every layer"
     yield Row(claim=claim, source=SOFTMAX, on=f"{on}, layers 0–40", measured=max(compressed), at_most=EXACT)

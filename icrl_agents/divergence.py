@@ -1,0 +1,165 @@
+"""Iterations that do not converge: noticed from what a fit has computed anyway, and only then measured.
+
+Where attention is diagonal enough, weighted softmax TD keeps |v| ≤ r_max/(1 − γ), as every policy does (arXiv
+2605.07333, convergence). Other iterations have no such bound; of them, the growth of their TD errors is watched.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from icrl_agents.context import Context
+
+FACTOR = 10.0
+"""Values beyond this many times r_max/(1 − γ) are an error; less is a warning, where the
+spectral radius is not below 1 or they are beyond twice the bound: a contracting kernel may extrapolate a little."""
+GROWTH = 1e6
+"""TD errors that have grown this much are an error; by more than 2 and by its spectral radius, a warning."""
+_GROWN, _EXCEEDED, _FAR, _NOTICEABLE, _SHORTEST = 2.0, 1.001, 2.0, 1.05, 10
+_REMEDY = "take a smaller step_size, a narrower kernel, centred or scaled states, or fewer {unit}s"
+
+
+class DivergenceError(ArithmeticError):
+    """Values left the finite or the possible numbers: the iteration does not contract on this context."""
+
+
+class DivergenceWarning(RuntimeWarning):
+    """The iteration does not contract on this context, or it has values that no policy has."""
+
+
+class Measured(NamedTuple):
+    """Spectral radius of an iteration, and the kernel diagonality of softmax attention (None of others)."""
+
+    spectral_radius: float
+    diagonality: float | None = None
+
+
+class Bounded(NamedTuple):
+    """Values that r_max/(1 − γ) bounds, at the points of a context.
+
+    Args:
+        last: The last ones that the fit has computed, ``(*batch, p)``.
+        at: The values of coefficients ``(*batch, l, k)``, ``(*batch, p, l)``.
+    """
+
+    last: Tensor
+    at: Callable[[Tensor], Tensor]
+
+
+def check_convergence(
+    context: Context,
+    coefficients: Tensor,
+    *,
+    unit: str = "sweep",
+    bounded: Bounded | None = None,
+    measure: Callable[[int], Measured] | None = None,
+) -> None:
+    """Warns or raises where a fit has not converged; otherwise it costs a few passes over vectors.
+
+    Args:
+        context: The context.
+        coefficients: w^ℓ for depths ℓ = 0 … L, ``(*batch, L+1, k)``.
+        unit: What the depth counts, ``"sweep"`` or ``"layer"``.
+        bounded: The values, where they are bounded.
+        measure: What to tell of one context, by its index in the flattened batch; by default the rate of the last
+            half of the iteration, of at least 10.
+
+    Raises:
+        DivergenceError: If coefficients are not finite, values exceed the bound by ``FACTOR``, or TD errors have grown
+            by ``GROWTH``, naming the first such depth.
+    """
+    w = coefficients.detach()
+    check_finite(w, unit)
+    if w.shape[-2] < 2 or w.shape[-1] == 0:
+        return
+    with torch.no_grad():
+        growth = (_peak(w[..., -1, :] - w[..., -2, :]) / _positive(_peak(w[..., 1, :] - w[..., 0, :]))).flatten()
+        bound = value_bound(context).flatten()
+        excess = torch.zeros_like(growth) if bounded is None else _peak(bounded.last).flatten() / _positive(bound)
+        index = int((growth / _GROWN + excess / _EXCEEDED).argmax())
+        if not (bool((growth <= _GROWN).all()) and bool((excess <= _EXCEEDED).all())):
+            w = w.reshape(-1, *w.shape[-2:])
+            values = _peak(bounded.at(coefficients.detach()).mT).reshape(len(w), -1)[index] if bounded else None
+            _judge(w[index], values, float(bound[index]), float(context.discounts.max()), unit, index, measure)
+
+
+def check_finite(coefficients: Tensor, unit: str = "sweep") -> None:
+    """Raises DivergenceError, naming the first depth, if a coefficient ``(*batch, L+1, k)`` is not finite."""
+    finite = torch.isfinite(coefficients.detach()).all(-1)
+    if not bool(finite.all()):
+        first = int((~finite.reshape(-1, finite.shape[-1]).all(0)).nonzero()[0])
+        raise DivergenceError(
+            f"values are not finite from {unit} {first} on: the iteration diverges on this context; "
+            f"{_REMEDY.format(unit=unit)}."
+        )
+
+
+def value_bound(context: Context) -> Tensor:
+    """r_max/(1 − γ), ``(*batch,)``, with the largest |R_k| and γ_k of each context; infinite where γ is 1."""
+    if len(context) == 0:
+        return context.rewards.new_zeros(context.rewards.shape[:-1])
+    return context.rewards.detach().abs().amax(-1) / (1.0 - context.discounts.amax(-1))
+
+
+def _judge(
+    w: Tensor,
+    values: Tensor | None,
+    bound: float,
+    gamma: float,
+    unit: str,
+    index: int,
+    measure: Callable[[int], Measured] | None,
+) -> None:
+    """Raises or warns about one context: its coefficients ``(L+1, k)`` and largest values ``(L+1,)``."""
+    steps = _peak(w.diff(dim=0))
+    depth, growth = len(steps), float(steps[-1] / _positive(steps[0]))
+    if values is not None and bool((values > FACTOR * bound).any()):
+        first = int((values > FACTOR * bound).nonzero()[0])
+        found = f"values leave {FACTOR:g} times r_max/(1 − γ) = {bound:.4g} from {unit} {first} on"
+        raise DivergenceError(_message(found, _measured(steps, index, measure), gamma, unit))
+    if growth > GROWTH:
+        first = 1 + int((steps > GROWTH * steps[0]).nonzero()[0])
+        found = f"TD errors have grown more than {GROWTH:.0e}-fold from {unit} {first} on"
+        raise DivergenceError(_message(found, _measured(steps, index, measure), gamma, unit))
+    beyond = values is not None and bool((values > _EXCEEDED * bound).any())
+    if not beyond and measure is None and depth < _SHORTEST:
+        return
+    measured = _measured(steps, index, measure)
+    far = values is not None and bool((values > _FAR * bound).any())
+    stalls = beyond and measured.spectral_radius > 1.0 - 1e-9
+    if not far and not stalls and measured.spectral_radius**depth < _NOTICEABLE:
+        return
+    found = f"TD errors have grown {growth:.3g}-fold in {depth} {unit}s"
+    if values is not None and beyond:
+        found = f"values reach {float(values.max()):.4g} in {depth} {unit}s, beyond r_max/(1 − γ) = {bound:.4g}"
+    warnings.warn(_message(found, measured, gamma, unit), DivergenceWarning, stacklevel=5)
+
+
+def _measured(steps: Tensor, index: int, measure: Callable[[int], Measured] | None) -> Measured:
+    if measure is not None:
+        return measure(index)
+    half = len(steps) // 2
+    rate = (steps[-1] / _positive(steps[half - 1])) ** (1.0 / max(1, len(steps) - half))
+    return Measured(float(rate))
+
+
+def _message(found: str, measured: Measured, gamma: float, unit: str) -> str:
+    radius, diagonality = measured
+    numbers = f"spectral radius {radius:.6g}"
+    if diagonality is not None:
+        numbers += f", kernel diagonality {diagonality:.3g}; more than (1 + γ)/2 = {(1 + gamma) / 2:.4g} would suffice"
+    verdict = "does not contract" if radius > 1.0 - 1e-9 else "contracts, but not to values that a policy could have,"
+    return f"{found}: the iteration {verdict} on this context ({numbers}); {_REMEDY.format(unit=unit)}."
+
+
+def _peak(rows: Tensor) -> Tensor:
+    return rows.abs().amax(-1)
+
+
+def _positive(numbers: Tensor) -> Tensor:
+    return numbers.clamp(min=torch.finfo(numbers.dtype).tiny)

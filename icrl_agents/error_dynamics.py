@@ -1,0 +1,133 @@
+"""What the sweeps do to the TD errors of a context: δ ← (I − αG) δ, and how fast that contracts.
+
+With D distinct states, δ their mean TD errors, M the attention of states to states, M′ that of all points, and Γ the
+mean discounted routing to next states: v = M w, w ← w + α(r − G w), G = M − ΓM′ (arXiv 2605.07333, convergence).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from icrl_agents.attention import Attention, BoundAttention, SoftmaxAttention, attend
+from icrl_agents.blockwise import BlockwiseMatrix
+from icrl_agents.context import Context
+from icrl_agents.divergence import Bounded, Measured, check_convergence, check_finite
+from icrl_agents.weighted_context import WeightedContext, weighted
+
+LARGEST_SPECTRUM = 256
+"""States up to which eigenvalues are computed; beyond, the power iteration estimates the largest one."""
+_POWERS = 100
+
+
+class ErrorDynamics(NamedTuple):
+    """The affine iteration w ← w + α(r − G w) over the distinct states of a context.
+
+    Args:
+        context: The context, its equal states kept once.
+        attention: Bound to it.
+        weights: M, ``(*batch, D, D)``.
+        system: G, ``(*batch, D, D)``; the identity in the padding.
+    """
+
+    context: WeightedContext
+    attention: BoundAttention
+    weights: Tensor
+    system: Tensor
+
+    def diagonality(self) -> Tensor:
+        """M = min_s M(s, s), ``(*batch,)``."""
+        diagonal = self.weights.diagonal(dim1=-2, dim2=-1)
+        return diagonal.masked_fill(~self.context.mask, float("inf")).amin(-1)
+
+    def operator(self, step_size: float) -> Tensor:
+        """I − αG, ``(*batch, D, D)``; 0 in the padding."""
+        identity = torch.eye(self.system.shape[-1]).to(self.system)
+        return (identity - step_size * self.system).masked_fill(~self.context.mask[..., None], 0.0)
+
+
+def check_sweeps(
+    rule: Attention,
+    context: Context,
+    coefficients: Tensor,
+    K: Tensor | BlockwiseMatrix,
+    values: Tensor,
+    step_size: float = 1.0,
+    unit: str = "sweep",
+) -> None:
+    """Warns or raises where sweeps (or the layers that are such sweeps) have not converged on ``context``.
+
+    Args:
+        rule: The attention.
+        context: The context.
+        coefficients: w^ℓ for depths ℓ = 0 … L, ``(*batch, L+1, D)``.
+        K: The weights of the points on the keys, ``(*batch, p, D)``.
+        values: The last values at the points that were computed, ``(*batch, p)``.
+        step_size: α.
+        unit: What the depth counts.
+
+    Raises:
+        DivergenceError: As ``check_convergence``.
+    """
+    check_convergence(
+        context,
+        coefficients,
+        unit=unit,
+        bounded=Bounded(values.detach(), lambda w: K @ w.mT) if isinstance(rule, SoftmaxAttention) else None,
+        measure=partial(measured, rule, context, step_size) if isinstance(K, Tensor) else None,
+    )
+
+
+def check_layers(
+    layers: Sequence[object], context: Context, coefficients: Sequence[Tensor], weights: Sequence[Any], values: Tensor
+) -> None:
+    """Judges a looped layer as the sweep that it is; of other stacks, only whether their values are finite."""
+    layer: Any = layers[0]
+    if len(layers) > 1 or getattr(layer, "step_size", 1.0) is None:  # None of a layer that was trained to be no sweep
+        for each in coefficients:
+            check_finite(each, "layer")
+    elif hasattr(layer, "step_size"):
+        check_sweeps(layer.attention, context, coefficients[0], weights[0], values, layer.step_size, "layer")
+    else:
+        check_convergence(context, coefficients[0], unit="layer")
+
+
+def measured(rule: Attention, context: Context, step_size: float, index: int) -> Measured:
+    """Spectral radius of I − αG and, under softmax attention, diagonality, of context ``index`` of a flat batch."""
+    dynamics = error_dynamics(rule, context)
+    if dynamics is None:
+        return Measured(0.0)
+    operators = dynamics.operator(step_size)
+    radius = spectral_radius(operators.reshape(-1, *operators.shape[-2:])[index])
+    diagonality = float(dynamics.diagonality().flatten()[index]) if isinstance(rule, SoftmaxAttention) else None
+    return Measured(radius, diagonality)
+
+
+def error_dynamics(rule: Attention, context: Context) -> ErrorDynamics | None:
+    """The dynamics of ``rule`` on a context with at least one transition; None on an empty one."""
+    distinct = weighted(context, always=True)
+    if not isinstance(distinct, WeightedContext):
+        return None
+    attention = attend(rule, distinct)
+    weights = attention(distinct.points)
+    own = weights[..., : len(distinct), :]
+    both = distinct.mask[..., None, :] & distinct.mask[..., :, None]
+    system = torch.where(both, own - distinct.routed(weights), torch.eye(len(distinct)).to(own))
+    return ErrorDynamics(distinct, attention, own, system)
+
+
+def spectral_radius(operator: Tensor) -> float:
+    """The largest |eigenvalue| of one ``operator (D, D)``; of a large one an estimate from its powers."""
+    if len(operator) <= LARGEST_SPECTRUM:
+        return float(torch.linalg.eigvals(operator.double()).abs().amax()) if len(operator) else 0.0
+    z, growth = torch.ones(len(operator), dtype=operator.dtype, device=operator.device), []
+    for _ in range(_POWERS):
+        z = operator @ z
+        norm = z.norm().clamp(min=torch.finfo(z.dtype).tiny)
+        z = z / norm
+        growth.append(norm.log())
+    return float(torch.stack(growth[_POWERS // 2 :]).mean().exp())

@@ -1,0 +1,152 @@
+"""Iterations that do not converge say so: which sweep or layer, how much, and what to change; others are silent."""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents import constructions
+from icrl_agents.attention import SoftmaxAttention
+from icrl_agents.context import Context
+from icrl_agents.diagnostics import kernel_diagonality, spectral_radius
+from icrl_agents.diagnostics.expected_update import expected_update
+from icrl_agents.divergence import DivergenceError, DivergenceWarning, value_bound
+from icrl_agents.episode import Episode
+from icrl_agents.evaluators import AverageRewardTD, KernelTD, LinearTD, TabularTD, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF, DotProduct, Exponential, Linear
+from icrl_agents.layers import TemporalShiftLayer
+from icrl_agents.transformer import InContextTransformer
+
+GAMMA = 0.9
+
+
+def wide_features():
+    """Eight states of size 100, where attention goes to the longest ones and not to a state itself."""
+    rng = np.random.default_rng(4)
+    states = 100.0 * rng.normal(size=(8, 2))
+    path = rng.integers(8, size=41)
+    return Context.from_episodes([Episode(states[path], rng.normal(size=40))], GAMMA)
+
+
+def exchange():
+    """Two states that follow each other: under a wide kernel neither listens to itself enough."""
+    return Context([[0.0], [1.0]] * 10, [1.0, -1.0] * 10, [GAMMA] * 20, [[1.0], [0.0]] * 10)
+
+
+def caught(fit):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        fit()
+    return [str(warning.message) for warning in found]
+
+
+@pytest.mark.parametrize("form", ["sweeps", "temporal_shift", "dual_head"])
+def test_features_that_are_not_normalised_warn_and_then_raise(form):
+    context, kernel = wide_features(), DotProduct(torch.eye(2))
+
+    def evaluator(depth):
+        if form == "sweeps":
+            return WeightedSoftmaxTD(kernel, depth)
+        return constructions.weighted_softmax_td(kernel, depth, form=form)
+
+    bound, unit = float(value_bound(context)), "sweep" if form == "sweeps" else "layer"
+    assert caught(lambda: evaluator(3).fit(context)) == []
+    (message,) = caught(lambda: evaluator(60).fit(context))
+    assert re.match(
+        rf"values reach \S+ in 60 {unit}s, beyond r_max/\(1 − γ\) = {bound:.4g}: .* does not contract", message
+    )
+    with pytest.raises(
+        DivergenceError, match=rf"from {unit} \d+ on: .*spectral radius 1, kernel diagonality 0;"
+    ) as error:
+        evaluator(3_000).fit(context)
+    first = int(re.search(rf"from {unit} (\d+) on", str(error.value)).group(1))
+    with pytest.warns(DivergenceWarning, match="take a smaller step_size, a narrower kernel, centred or scaled states"):
+        value = evaluator(first - 1).fit(context)
+    assert float(value(context.states).abs().max()) <= 10 * bound
+
+
+def test_the_message_has_the_measured_radius_and_diagonality():
+    context, kernel = exchange(), RBF(0.5)
+    assert float(spectral_radius(context, kernel, 1.3)) < 1
+    assert caught(lambda: WeightedSoftmaxTD(kernel, 200, 1.3).fit(context)) == []
+    (message,) = caught(lambda: WeightedSoftmaxTD(kernel, 12, 1.5).fit(context))
+    radius = float(spectral_radius(context, kernel, 1.5))
+    diagonality = float(kernel_diagonality(expected_update(context, kernel).attention).minimum)
+    assert radius > 1
+    assert f"spectral radius {radius:.6g}, kernel diagonality {diagonality:.3g}; more than (1 + γ)/2 = 0.95" in message
+
+
+def test_too_large_a_step_is_an_error_with_its_sweep_and_never_nan():
+    for depth in (30, 3_000):
+        with pytest.raises(DivergenceError, match=r"from sweep \d+ on: .*take a smaller step_size"):
+            TabularTD(depth, step_size=2.5).fit(exchange())
+    for depth, message in ((60, "TD errors have grown more than 1e\\+06-fold"), (3_000, "values are not finite")):
+        with pytest.raises(DivergenceError, match=message + r" from sweep \d+ on"):
+            KernelTD(RBF(0.1), depth, 1.0).fit(exchange())
+        with pytest.raises(DivergenceError, match=message + r" from layer \d+ on"):
+            constructions.kernel_td(RBF(0.1), depth, 1.0).fit(exchange())
+
+
+def counterexample():
+    """One transition from x = 1 to x = 2: linear TD diverges at every step size where 2γ > 1."""
+    return Context([[1.0]], [1.0], [GAMMA], [[2.0]])
+
+
+def test_linear_td_that_diverges_by_its_nature_warns_with_its_radius():
+    (message,) = caught(lambda: LinearTD(10).fit(counterexample()))
+    assert message.startswith("TD errors have grown 198-fold in 10 sweeps: the iteration does not contract")
+    assert "(spectral radius 1.8)" in message
+    (message,) = caught(lambda: KernelTD(Linear(), 10).fit(counterexample()))
+    assert "(spectral radius 1.8)" in message
+    (message,) = caught(lambda: constructions.linear_td(1, 10).fit(counterexample()))
+    assert "10 layers" in message
+    assert "(spectral radius 1.8)" in message
+    with pytest.raises(DivergenceError, match=r"more than 1e\+06-fold from sweep \d+ on: .*radius 1.8"):
+        LinearTD(50).fit(counterexample())
+
+
+def test_an_average_reward_that_overshoots_is_seen():
+    context = Context([[1.0], [-1.0]] * 5, [1.0, 0.5] * 5, [GAMMA] * 10, [[-1.0], [1.0]] * 5)
+    assert caught(lambda: AverageRewardTD(40, reward_step_size=0.5).fit(context)) == []
+    with pytest.raises(DivergenceError, match=r"from sweep \d+ on"):
+        AverageRewardTD(2_000, "auto", 3.0).fit(context)
+
+
+def test_one_context_of_a_batch_is_enough():
+    calm = Context([[0.0], [5.0]], [1.0, 1.0], [0.5, 0.0], [[5.0], [0.0]])
+    batch = Context.stack([calm, exchange(), calm])
+    assert caught(lambda: WeightedSoftmaxTD(RBF(0.5), 12, 1.3).fit(batch)) == []
+    (message,) = caught(lambda: WeightedSoftmaxTD(RBF(0.5), 12, 1.5).fit(Context.stack([exchange(), calm])))
+    assert "does not contract" in message
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), RBF("median"), Exponential(0.2)])
+def test_ordinary_fits_are_silent(kernel):
+    rng = np.random.default_rng(1)
+    for features in (np.eye(6), rng.normal(size=(6, 2)), np.linspace(-1, 1, 6)[:, None]):
+        path = rng.integers(6, size=201)
+        for rewards in (np.ones(200), rng.normal(size=200), (path[1:] == 3).astype(float)):
+            context = Context.from_episodes([Episode(features[path], rewards)], GAMMA)
+            for depth in (1, 2, 7, 40):
+                assert caught(lambda d=depth, c=context: WeightedSoftmaxTD(kernel, d).fit(c)) == []
+                assert caught(lambda d=depth, c=context: KernelTD(kernel, d).fit(c)) == []
+                assert caught(lambda d=depth, c=context: LinearTD(d).fit(c)) == []
+
+
+def test_layers_that_were_trained_to_something_else_are_judged_by_their_finiteness_alone():
+    layer = TemporalShiftLayer(SoftmaxAttention(RBF(0.5)), (1.0, 1.0, 0.5))
+    assert layer.step_size is None
+    assert caught(lambda: InContextTransformer([layer], 20).fit(exchange())) == []
+    with pytest.raises(DivergenceError, match=r"values are not finite from layer \d+ on"):
+        InContextTransformer([layer], 5_000).fit(exchange())
+    assert TemporalShiftLayer(SoftmaxAttention(RBF(0.5)), (0.3, 0.3, -0.3)).step_size == pytest.approx(0.3)
+
+
+def test_the_bound_is_that_of_each_context():
+    batch = Context.stack(
+        [exchange(), Context([[0.0]], [-3.0], [1.0], [[0.0]]), Context([[0.0]], [-3.0], [0.5], [[0.0]])]
+    )
+    assert value_bound(batch).tolist() == [pytest.approx(10.0), float("inf"), 6.0]
+    assert value_bound(Context(np.zeros((0, 1)), [], [], np.zeros((0, 1)))) == 0

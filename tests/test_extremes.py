@@ -1,0 +1,82 @@
+"""States far away, far apart, or of extreme size: the right value or a clear error, never a silent 0."""
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents.attention import KernelAttention, SoftmaxAttention
+from icrl_agents.context import Context
+from icrl_agents.episode import Episode
+from icrl_agents.evaluators import LSTD, KernelTD, LinearTD, ResidualGradient, TDLambda, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear
+from icrl_agents.layers import TemporalShiftLayer
+from icrl_agents.transformer import InContextTransformer
+
+RNG = np.random.default_rng(0)
+STATES, REWARDS = RNG.normal(size=(31, 3)), RNG.normal(size=30)
+
+
+def context_of(scale=1.0, dtype=torch.float64, discount=0.5):
+    return Context.from_episodes([Episode(scale * STATES, REWARDS)], discount).to(dtype=dtype)
+
+
+@pytest.mark.parametrize("kernel", [DotProduct(torch.eye(4)), Exponential(1.0)])
+def test_a_query_far_from_every_key_under_a_dot_product_is_the_plain_average(kernel):
+    one_hot = np.eye(4)[[0, 1, 2, 0, 1]]
+    context = Context(one_hot, [1.0, 2.0, 3.0, 4.0, 5.0], [0.0] * 5, one_hot)
+    value, far = WeightedSoftmaxTD(kernel, 1).fit(context), np.eye(4)[3]
+    assert float(value(far)) == pytest.approx(3.0)
+    assert float(value.effective_sample_size(far)) == pytest.approx(5.0)
+    narrow = WeightedSoftmaxTD(RBF(0.1), 1).fit(context)
+    assert float(narrow.effective_sample_size(np.eye(4)[2])) == pytest.approx(1.0)
+
+
+def test_the_effective_sample_size_of_different_layers_is_the_smallest():
+    context = context_of()
+    blocks = [TemporalShiftLayer(SoftmaxAttention(RBF(scale)), (0.5, 0.5, -0.5)) for scale in (0.1, 100.0)]
+    first, second = (InContextTransformer([b]).fit(context).effective_sample_size(STATES[:5]) for b in blocks)
+    both = InContextTransformer(blocks).fit(context).effective_sample_size(STATES[:5])
+    assert torch.equal(both, torch.minimum(first, second))
+    assert bool((first < second).all())
+    mixed = [TemporalShiftLayer(KernelAttention(RBF(0.1), 0.1)), blocks[1]]
+    assert InContextTransformer(mixed).fit(context).effective_sample_size(STATES[:5]).shape == (5,)
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e-100, 1e100, 1e160])
+def test_lstd_does_not_depend_on_the_size_of_the_features(scale):
+    expected = LSTD().fit(context_of())(STATES)
+    torch.testing.assert_close(LSTD().fit(context_of(scale))(scale * STATES), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1e160])
+@pytest.mark.parametrize(
+    "evaluator", [LinearTD(5), LinearTD(5, 0.1), TDLambda(0.5, 5), ResidualGradient(5)], ids=lambda e: type(e).__name__
+)
+def test_features_whose_squares_leave_the_floating_type_are_refused(evaluator, scale):
+    with pytest.raises(ValueError, match=r"context: states of size .*e[+-]160 have squares outside of torch.float64"):
+        evaluator.fit(context_of(scale))
+
+
+def test_states_so_far_apart_that_every_score_overflows_are_refused():
+    for kernel in (RBF(1.0), Laplace(1.0)):
+        with pytest.raises(ValueError, match=r"kernel: every score of some state overflows torch.float64, so far"):
+            WeightedSoftmaxTD(kernel, 3).fit(context_of(1e160))
+    with pytest.raises(ValueError, match="gives NaN or overflows on these states"):
+        KernelTD(Linear(), 3).fit(context_of(1e160))
+    with pytest.raises(ValueError, match=r"overflows torch.float32"):
+        WeightedSoftmaxTD(RBF(1.0), 3).fit(context_of(1e25, torch.float32))
+    value = WeightedSoftmaxTD(RBF(1.0), 3).fit(context_of())
+    with pytest.raises(ValueError, match="every score of some state overflows"):
+        value(1e160 * STATES)
+    assert not WeightedSoftmaxTD(Identity(), 3).fit(context_of())(2 * STATES).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+@pytest.mark.parametrize("length_scale", [0.05, 1.0])
+def test_distances_keep_their_digits_wherever_the_states_lie(offset, dtype, length_scale):
+    x, y = (torch.as_tensor(offset + part).to(dtype) for part in (STATES[:8], STATES[4:]))
+    differences = (x.double()[:, None] - y.double()[None]) / length_scale
+    expected = torch.exp(-0.5 * differences.square().sum(-1))
+    tolerance = 1e-11 if dtype == torch.float64 else 1e-5
+    torch.testing.assert_close(RBF(length_scale)(x, y).double(), expected, rtol=tolerance, atol=tolerance)

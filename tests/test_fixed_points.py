@@ -1,0 +1,108 @@
+"""The limit L → ∞ by one system, or by Anderson acceleration, against plain sweeps."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents import blockwise
+from icrl_agents.context import Context
+from icrl_agents.divergence import DivergenceError
+from icrl_agents.episode import Episode
+from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, Nystrom, TabularTD, WeightedSoftmaxTD
+from icrl_agents.evaluators.fixed_points import anderson
+from icrl_agents.kernels import RBF, Identity, Laplace
+
+RNG = np.random.default_rng(0)
+QUERIES = torch.as_tensor(RNG.normal(size=(5, 2)))
+
+
+def draw(*lengths, terminated=()):
+    return Context.from_episodes(
+        [Episode(RNG.normal(size=(n + 1, 2)), RNG.normal(size=n), i in terminated) for i, n in enumerate(lengths)], 0.9
+    )
+
+
+SEVERAL = draw(12, 1, 7, terminated=(2,))
+CONTEXTS = {
+    "several": SEVERAL,
+    "repeated": Context.concatenate([SEVERAL, SEVERAL, draw(3)]),
+    "padded": Context.stack([SEVERAL, draw(4), Context(np.zeros((0, 2)), [], [], np.zeros((0, 2)))], "left"),
+}
+CASES = [
+    lambda depth: WeightedSoftmaxTD(Laplace(0.3), depth),
+    lambda depth: WeightedSoftmaxTD(RBF(0.2), depth, 0.7),
+    lambda depth: KernelTD(Laplace(0.4), depth),
+    lambda depth: KernelTD(RBF(0.2), depth, 0.3),
+    TabularTD,
+]
+
+
+@pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS)
+@pytest.mark.parametrize("held", [True, False], ids=["solved", "accelerated"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_limit_is_that_of_the_sweeps(case, held, context, monkeypatch):
+    expected = case(2_000).fit(context)(QUERIES)
+    if not held:
+        monkeypatch.setattr(blockwise, "LARGEST_MATRIX", 0)
+    found = case(math.inf).fit(context)
+    assert found.max_depth == 0
+    torch.testing.assert_close(found(QUERIES), expected, rtol=1e-7, atol=1e-7)
+
+
+def test_the_limit_of_a_tabular_context_is_lstd_and_of_kernels_kernel_lstd():
+    path, eye = RNG.integers(5, size=301), np.eye(5)
+    context = Context.from_episodes([Episode(eye[path], RNG.normal(size=300))], 0.99)
+    for evaluator in (TabularTD(math.inf), WeightedSoftmaxTD(RBF(0.6), math.inf), KernelTD(Identity(), math.inf)):
+        torch.testing.assert_close(evaluator.fit(context)(eye), LSTD().fit(context)(eye), rtol=1e-9, atol=1e-9)
+    found = WeightedSoftmaxTD(Laplace(0.3), math.inf).fit(SEVERAL)(QUERIES)
+    torch.testing.assert_close(found, KernelLSTD(Laplace(0.3), normalise=True).fit(SEVERAL)(QUERIES), rtol=1e-9, atol=0)
+
+
+def test_the_limit_is_differentiable_in_the_rewards():
+    rewards = SEVERAL.rewards.clone().requires_grad_(True)
+    context = Context(SEVERAL.states, rewards, SEVERAL.discounts, SEVERAL.next_states)
+    values = WeightedSoftmaxTD(Laplace(0.3), math.inf).fit(context)(QUERIES)
+    (gradient,) = torch.autograd.grad(values.sum(), rewards)
+    assert float(gradient @ SEVERAL.rewards) == pytest.approx(float(values.detach().sum()))
+
+
+def test_anderson_solves_an_affine_system_in_about_as_many_steps_as_it_has_unknowns():
+    A = torch.as_tensor(np.eye(8) - 0.3 * RNG.normal(size=(8, 8)) / 8**0.5)
+    b, calls = torch.as_tensor(RNG.normal(size=8)), []
+
+    def increment(w):
+        calls.append(1)
+        return b - A @ w
+
+    torch.testing.assert_close(anderson(increment, b), torch.linalg.solve(A, b), rtol=1e-9, atol=1e-9)
+    assert len(calls) <= 15
+
+
+def loop(gamma):
+    return Context(np.eye(4), np.ones(4), np.full(4, gamma), np.eye(4)[[1, 2, 3, 0]])
+
+
+def test_no_limit_is_an_error():
+    with pytest.raises(DivergenceError, match=r"num_sweeps=inf: the sweeps have no limit .*spectral radius 1.375"):
+        TabularTD(math.inf, 1.25).fit(loop(0.9))
+    with pytest.raises(ValueError, match=r"num_sweeps=inf: the limit is not determined, .* 4 distinct states"):
+        TabularTD(math.inf).fit(loop(1.0))
+    with pytest.raises(ValueError, match="a kernel too wide for the distances between states; take a narrower kernel"):
+        WeightedSoftmaxTD(RBF(1e5), math.inf).fit(SEVERAL)
+
+
+def test_no_limit_is_found_where_there_is_none(monkeypatch):
+    monkeypatch.setattr(blockwise, "LARGEST_MATRIX", 0)
+    monkeypatch.setattr("icrl_agents.evaluators.fixed_points._MOST", 50)
+    with pytest.raises(DivergenceError, match=r"no limit found; after 50 accelerated sweeps"):
+        TabularTD(math.inf).fit(loop(1.0))
+
+
+@pytest.mark.parametrize("sweeps", [-math.inf, math.nan, 2.0])
+def test_other_floats_are_no_depth(sweeps):
+    with pytest.raises(ValueError, match="num_sweeps: expected an integer ≥ 0"):
+        TabularTD(sweeps)
+    with pytest.raises(ValueError, match="num_sweeps: expected a finite depth with an approximation, got inf"):
+        WeightedSoftmaxTD(RBF(), math.inf, approximation=Nystrom())

@@ -1,0 +1,102 @@
+"""Landmarks in place of all transitions: exact where they are all of them, close and honest where they are not."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents.context import Context
+from icrl_agents.episode import Episode
+from icrl_agents.evaluators import KernelTD, Nystrom, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF, DotProduct, Laplace, Linear
+
+pytestmark = pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
+RNG = np.random.default_rng(0)
+DIM = 3
+
+
+def draw(*lengths, terminated=()):
+    episodes = []
+    for i, n in enumerate(lengths):
+        x = np.cumsum(0.3 * RNG.normal(size=(n + 1, DIM)), axis=0)
+        episodes.append(Episode(x / (1 + 0.1 * np.abs(x)), np.sin(x[:-1].sum(-1)), i in terminated))
+    return Context.from_episodes(episodes, 0.9)
+
+
+SMALL, LONG = draw(20, 9, 11, terminated=(1,)), draw(900, 400, terminated=(0,))
+QUERIES = torch.as_tensor(RNG.normal(size=(6, DIM)))
+
+
+def relative(found, expected):
+    return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("context", [SMALL, Context.concatenate([SMALL, SMALL])], ids=["distinct", "repeated"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **k: WeightedSoftmaxTD(Laplace(0.5), 25, 0.8, **k),
+        lambda **k: KernelTD(Laplace(0.5), 25, **k),
+        lambda **k: KernelTD(RBF(0.4), 25, 0.1, **k),
+        lambda **k: KernelTD(Linear(), 25, **k),
+    ],
+)
+def test_with_all_states_as_landmarks_it_is_exact_at_every_depth(make, context):
+    expected = make().fit(context).by_depth(QUERIES)
+    found = make(approximation=Nystrom(1_000)).fit(context)
+    torch.testing.assert_close(found.by_depth(QUERIES), expected, rtol=1e-6, atol=1e-8)
+    assert found.approximation_error < 1e-6
+    assert found.at_depth(3).approximation_error == found.approximation_error
+    assert make().fit(context).approximation_error is None
+
+
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD, KernelTD])
+@pytest.mark.parametrize("kernel", [RBF(1.5), RBF("median")])
+def test_the_error_falls_with_the_landmarks_and_its_estimate_bounds_it(evaluator, kernel):
+    expected, errors = evaluator(kernel, 30).fit(LONG)(LONG.states), []
+    for landmarks in (10, 40, 160):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            found = evaluator(kernel, 30, approximation=Nystrom(landmarks)).fit(LONG)
+        errors.append(relative(found(LONG.states), expected))
+        assert errors[-1] < 2 * found.approximation_error + 1e-9
+    assert errors[2] < 0.01
+    assert errors[2] < errors[0]
+
+
+def test_the_same_seed_gives_the_same_values_and_single_precision_stays():
+    make = lambda seed: WeightedSoftmaxTD(RBF(1.5), 10, approximation=Nystrom(50, seed)).fit(LONG)(QUERIES)  # noqa: E731
+    assert torch.equal(make(1), make(1))
+    assert not torch.equal(make(1), make(2))
+    single = WeightedSoftmaxTD(RBF(1.5), 10, approximation=Nystrom(50, 1)).fit(LONG.to(dtype=torch.float32))
+    assert single(QUERIES.float()).dtype == torch.float32
+    assert relative(single(QUERIES.float()).double(), make(1)) < 0.01
+
+
+def test_a_large_error_is_a_warning():
+    with pytest.warns(RuntimeWarning, match=r"approximation: estimated relative error .*; take more landmarks than 5"):
+        WeightedSoftmaxTD(RBF(0.2), 30, approximation=Nystrom(5)).fit(LONG)
+
+
+LOPSIDED = torch.eye(DIM) + torch.ones(DIM, DIM).triu(1)
+MISTAKES = {
+    "landmarks: expected an integer ≥ 1, got 0": lambda: Nystrom(0),
+    "sample: expected an integer ≥ 1, got 2.5": lambda: Nystrom(sample=2.5),
+    "expected one with transitions and without batch": lambda: Nystrom().iterate(None, Context.stack([SMALL]), 1, 1.0),
+    "needs a symmetric kernel": (
+        lambda: WeightedSoftmaxTD(DotProduct(LOPSIDED), 3, approximation=Nystrom()).fit(SMALL)
+    ),
+    "positive semi-definite kernel": lambda: KernelTD(torch.cdist, 3, approximation=Nystrom()).fit(SMALL),
+}
+
+
+@pytest.mark.parametrize("message", MISTAKES)
+def test_mistakes_are_named(message):
+    with pytest.raises(ValueError, match=message):
+        MISTAKES[message]()
+
+
+def test_what_is_no_approximation_is_refused():
+    with pytest.raises(TypeError, match=r"approximation: expected Nystrom\(landmarks\) or None, got 500"):
+        WeightedSoftmaxTD(RBF(), 3, approximation=500)
