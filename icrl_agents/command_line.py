@@ -144,6 +144,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ValueError, TypeError, OSError, MissingExtraError) as error:
         print(f"icrl: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and not re.search("out of memory|allocate memory", str(error)):
+            raise
+        said = " ".join(str(error).split())
+        print(f"icrl: there is not enough memory; take smaller numbers ({said}).", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("icrl: interrupted; what is finished is kept, and the same command goes on with it.", file=sys.stderr)
         return 130
@@ -156,6 +162,9 @@ def parse(arguments: Sequence[str]) -> Any:  # noqa: ANN401 - one of the configu
         SystemExit: After ``--help``.
         ValueError: If the arguments are wrong; the message is one line.
     """
+    options = [word.partition("=")[0].replace("_", "-").replace("--no-", "--") for word in arguments]
+    if twice := [option for option in dict.fromkeys(options) if option[:2] == "--" and options.count(option) > 1]:
+        raise ValueError(f"{twice[0]} is given twice; give it once, with all of its values.")
     # The title of the parser's error box, its rules and its pointers to the help are left out of the line.
     said = io.StringIO()
     try:

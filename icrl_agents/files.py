@@ -75,6 +75,19 @@ def check_writable(folder: Path) -> None:
         raise OSError(f"{folder}: is no folder that can be written ({error.strerror}).") from error
 
 
+def check_can_be_made(folder: Path) -> None:
+    """Makes nothing, so that a run of several folders makes none of them if one cannot be.
+
+    Raises:
+        OSError: If a file is in the way of ``folder``, or the folder that it would be made in cannot be written.
+    """
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not there.is_dir():
+        raise OSError(f"{folder}: is no folder that can be written ({there} is a file).")
+    if not os.access(there, os.W_OK):
+        raise OSError(f"{folder}: is no folder that can be written (nothing can be written into {there}).")
+
+
 def is_partial(path: Path) -> bool:
     """Whether ``path`` is what ``write_atomically`` has begun and not finished."""
     return path.name.startswith(".") and path.name.endswith(".partial")

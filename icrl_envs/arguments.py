@@ -9,6 +9,8 @@ from typing import Any
 
 LONGEST_LIST = 12
 """Options are not all listed beyond this number where there is a close one to suggest."""
+MOST_SEEDS = 100_000
+"""A study keeps a list of its seeds; a number beyond this one is taken for a slip."""
 
 
 def choice(name: str, value: object, options: Collection[str]) -> str:
@@ -122,6 +124,21 @@ def task_seed(seed: object) -> int:
         ValueError: If ``seed`` is negative.
     """
     return integer("task_seed", seed, 0)
+
+
+def seeds(count: object, first: object) -> range:
+    """Return the seeds ``first``, ``first + 1``, … of a study.
+
+    Args:
+        count: Their number, in [1, 100000].
+        first: The first of them, in [0, 2³¹].
+
+    Raises:
+        TypeError: If one is not an integer.
+        ValueError: If one is outside its range.
+    """
+    start = integer("first_seed", first, 0, 2**31)
+    return range(start, start + integer("seeds", count, 1, MOST_SEEDS))
 
 
 def reset_task_seed(options: dict[str, Any] | None) -> int | None:

@@ -101,6 +101,6 @@ def test_a_terminal_without_unicode_loses_signs_but_no_results(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.isascii()
     assert sum(line.startswith("reach-v3") for line in done.stdout.splitlines()) == 5
-    wrong = subprocess.run([*command, "--gamma", "abc"], capture_output=True, text=True, env=environment, check=False)
+    wrong = subprocess.run([*command, "--ridge", "abc"], capture_output=True, text=True, env=environment, check=False)
     assert wrong.returncode == 2
     assert "abc" in wrong.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icrl_agents.files import check_writable, write_atomically
+from icrl_agents.files import check_can_be_made, check_writable, write_atomically
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -28,3 +28,13 @@ def test_a_folder_is_made_or_refused(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OSError, match=r"file: is no folder that can be written"):
         check_writable(tmp_path / "file")
+
+
+def test_asking_whether_a_folder_can_be_made_makes_none(tmp_path):
+    check_can_be_made(tmp_path)
+    check_can_be_made(tmp_path / "new" / "folder")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").write_text("in the way")
+    for path in (tmp_path / "file", tmp_path / "file" / "folder"):
+        with pytest.raises(OSError, match=r"is no folder that can be written \(.*file is a file\)"):
+            check_can_be_made(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from icrl_agents.context import Context, check_context
@@ -42,4 +41,4 @@ def generalised_advantages(context: Context, values: Tensor, lambda_: float) -> 
     following = 0.0
     for k in range(len(delta) - 1, -1, -1):
         following = delta[k] = delta[k] + decay[k] * following
-    return torch.tensor(delta, dtype=values.dtype, device=values.device)
+    return values.new_tensor(delta)

@@ -14,6 +14,7 @@ from icrl_agents.context import Context, check_context
 from icrl_agents.control.advantages import generalised_advantages
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.eligibility import check_lambda
+from icrl_agents.machine import check_device
 from icrl_agents.value_function import Evaluator, ValueFunction
 from icrl_envs import arguments
 
@@ -53,10 +54,12 @@ class Critic:
         window: Number of batches that the context holds: 1 for the last one alone. Older ones come from older
             policies, so that the value lags behind, but it rests on more transitions.
         features: From standardised states ``(m, d)`` to features ``(m, f)``, row by row; default the states.
+        device: Torch device of the evaluator: cpu, cuda, cuda:1, …; by default that of each batch. What comes out is
+            where the batch is, on any device.
 
     Raises:
         TypeError: If ``evaluator`` has no ``fit`` or ``features`` cannot be called.
-        ValueError: If a number is out of range.
+        ValueError: If a number is out of range, or the device is not there.
 
     Attributes:
         divergences: On how many batches the evaluator warned that its sweeps do not contract.
@@ -69,14 +72,22 @@ class Critic:
     """
 
     def __init__(
-        self, evaluator: Evaluator, *, gae_lambda: float = 0.95, window: int = 1, features: Features | None = None
+        self,
+        evaluator: Evaluator,
+        *,
+        gae_lambda: float = 0.95,
+        window: int = 1,
+        features: Features | None = None,
+        device: str | None = None,
     ) -> None:
         self.evaluator = check_evaluator(evaluator)
         self.gae_lambda = check_lambda(gae_lambda)
         self.window = arguments.integer("window", window, 1)
         if features is not None and not callable(features):
             raise TypeError(f"features: expected a callable (m, d) -> (m, f) or None, got {features!r}.")
-        self.features = features
+        if device is not None:
+            check_device(device)
+        self.features, self.device = features, device
         self._batches: deque[Context] = deque(maxlen=self.window)
         self._fitted: tuple[Features, ValueFunction] | None = None
         self.divergences = 0
@@ -88,8 +99,8 @@ class Critic:
             DivergenceError: If the evaluator diverges.
         """
         check_context(batch)
-        self._batches.append(batch)
-        context = batch if self.window == 1 else Context.concatenate(self._batches)
+        self._batches.append(batch if self.device is None else batch.to(self.device))
+        context = self._batches[0] if self.window == 1 else Context.concatenate(self._batches)
         features = standardising(context, self.features)
         self._fitted = features, self._fit(mapped(context, features))
         values = self(batch.points)
@@ -111,7 +122,8 @@ class Critic:
         if self._fitted is None:
             return states.new_zeros(states.shape[:-1])
         features, value = self._fitted
-        return value(features(states))
+        there = states if self.device is None else states.to(self.device)
+        return value(features(there)).to(states.device)
 
 
 def check_evaluator(evaluator: Evaluator) -> Evaluator:

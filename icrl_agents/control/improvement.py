@@ -86,7 +86,7 @@ def mean_clipped(centre: Array, scale: float) -> Array:
 
 
 def cross_fitted_advantages(
-    episodes: Sequence[Episode], evaluator: Evaluator, *, gamma: float, lambda_: float, folds: int
+    episodes: Sequence[Episode], evaluator: Evaluator, *, gamma: float, lambda_: float, folds: int, device: str = "cpu"
 ) -> list[Array]:
     """Generalised advantages of each episode, ``(T,)``, by a critic whose context has other episodes.
 
@@ -99,6 +99,7 @@ def cross_fitted_advantages(
         gamma: Discount γ in [0, 1].
         lambda_: λ in [0, 1]; see ``generalised_advantages``.
         folds: F ≥ 2.
+        device: Torch device of the critic: cpu, cuda, cuda:1, …
 
     Raises:
         TypeError: If the evaluator is none.
@@ -108,11 +109,14 @@ def cross_fitted_advantages(
     folds = arguments.integer("folds", folds, 2)
     if len(episodes) < folds:
         raise ValueError(f"episodes: expected at least one for each of {folds} folds, got {len(episodes)}.")
-    values = [evaluator.fit(Context.from_episodes(episodes[(f + 1) % folds :: folds], gamma)) for f in range(folds)]
-    contexts = [Context.from_episodes([episode], gamma) for episode in episodes]
+
+    def context(chosen: Sequence[Episode]) -> Context:
+        return Context.from_episodes(chosen, gamma).to(device)
+
+    values = [evaluator.fit(context(episodes[(f + 1) % folds :: folds])) for f in range(folds)]
     return [
-        generalised_advantages(context, values[i % folds](context.points), lambda_).numpy()
-        for i, context in enumerate(contexts)
+        generalised_advantages(own, values[i % folds](own.points), lambda_).numpy(force=True)
+        for i, own in enumerate(context([episode]) for episode in episodes)
     ]
 
 

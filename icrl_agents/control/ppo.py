@@ -34,6 +34,7 @@ class PPOConfig:
         entropy: Weight of the entropy, ≥ 0.
         max_gradient: Largest norm of the gradient, > 0.
         hidden: Widths of the actor's hidden layers.
+        device: Torch device of the critic: cpu, cuda, cuda:1, … The small actor stays on the processor.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -51,6 +52,7 @@ class PPOConfig:
     entropy: float = 0.0
     max_gradient: float = 0.5
     hidden: tuple[int, ...] = (64, 64)
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
@@ -107,7 +109,7 @@ def ppo(
 
     Raises:
         TypeError: If ``env`` is no environment, the evaluator has no ``fit``, or a space is not supported.
-        ValueError: If a number is out of range.
+        ValueError: If a number is out of range, or the device is not there.
         DivergenceError: If the evaluator diverges.
     """
     config = PPOConfig() if config is None else config
@@ -116,7 +118,9 @@ def ppo(
     generator = torch.Generator().manual_seed(arguments.integer("seed", seed, 0))
     actor = Actor(copies.observation_space, copies.action_space, config.hidden, generator)
     optimiser = torch.optim.Adam(actor.parameters(), lr=config.learning_rate, eps=1e-5)
-    critic = Critic(evaluator, gae_lambda=config.gae_lambda, window=config.window, features=features)
+    critic = Critic(
+        evaluator, gae_lambda=config.gae_lambda, window=config.window, features=features, device=config.device
+    )
     collector = Collector(copies, seed)
     with one_thread():
         while collector.steps < total_steps:

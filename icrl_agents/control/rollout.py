@@ -58,7 +58,7 @@ class Rollout:
         continues = ~(terminated | truncated)
         continues[:, -1] = False
         rewards = rewards.to(states)
-        discounts = torch.full_like(rewards, gamma).masked_fill(terminated, 0.0)
+        discounts = torch.full_like(rewards, gamma).masked_fill(terminated.to(rewards.device), 0.0)
         columns = (states, rewards, discounts, next_states, continues)
         s, r, g, s_next, linked = (column[valid] for column in columns)
         return Context(s, r, g, s_next, contiguous=linked)

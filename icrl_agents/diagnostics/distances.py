@@ -69,7 +69,7 @@ def _of_values(block: torch.nn.Module, construction: InContextTransformer | None
     if isinstance(block, LinearAttentionLayer):
         P, _, constructed, _ = _matched(block, construction)
         return _mean_distance(P, constructed)
-    signs = torch.tensor(TD_PATTERN, dtype=torch.float64)
+    signs = torch.tensor(TD_PATTERN).to(next(block.parameters()))
     if isinstance(block, FullAttentionLayer):
         constructed = torch.zeros_like(block.V)
         for head in range(len(constructed)):
@@ -109,7 +109,7 @@ def _matched(
     if not isinstance(target, LinearAttentionLayer) or target.P.shape[1:] != block.P.shape[1:]:
         raise ValueError("construction: expected a linear transformer over the same prompt as the one measured.")
     P, Q = block.P.detach(), block.Q.detach()
-    P_target, Q_target = target.P.detach().expand_as(P), target.Q.detach().expand_as(Q)
+    P_target, Q_target = target.P.detach().to(P).expand_as(P), target.Q.detach().to(Q).expand_as(Q)
     fit = _cosines(P, P_target) + _cosines(Q, Q_target)  # (found, constructed)
     heads = range(len(P))
     order = list(max(permutations(heads), key=lambda found: sum(abs(fit[found[h], h].item()) for h in heads)))

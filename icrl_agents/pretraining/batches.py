@@ -73,7 +73,7 @@ def evaluation_batch(config: PretrainConfig, tasks: int | None = None) -> Batch:
     batch = _draw_cartpoles(config, processes, rng)
     rollouts = CartPoleBatch([process for process in processes for _ in range(ROLLOUTS)])
     states = batch.contexts.points[:, config.context_length]
-    returns = cartpole_returns(rollouts, states.double().numpy(), config.gamma, rng)
+    returns = cartpole_returns(rollouts, states.double().numpy(force=True), config.gamma, rng)
     return dataclasses.replace(batch, returns=torch.from_numpy(returns).to(states))
 
 
@@ -115,7 +115,8 @@ def _batch(config: PretrainConfig, *arrays: np.ndarray) -> Batch:
     """From points, rewards, path, discounts and what is known of the chains."""
     n, dtype = config.context_length, getattr(torch, config.precision)
     points, rewards, path, discounts, *known = (torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
-    p, r, g, *exact = (tensor.to(dtype) for tensor in (points, rewards, discounts, *known))
+    p, r, g, *exact = (tensor.to(config.device, dtype) for tensor in (points, rewards, discounts, *known))
+    path = path.to(config.device)
     return Batch(CompressedContexts(p, r, path[:, : n + 1], g[:, :n]), path[:, n:], g[:, n:], *exact)
 
 

@@ -84,6 +84,8 @@ class PretrainConfig:
     """Held-out tasks of the measurements."""
     precision: Literal["float32", "float64"] = "float64"
     """Floating type of the contexts, hence of the computation; weights are kept in float64."""
+    device: str = "cpu"
+    """Torch device: cpu, cuda, cuda:1, … Tasks are drawn on the processor, the same for every device."""
     seed: int = 0
     """Seed of the initial weights and of all tasks and contexts."""
 

@@ -35,7 +35,8 @@ def shared_loss(config: PretrainConfig, transformer: InContextTransformer, loss:
         loss: A mean over the rows of a batch.
 
     Raises:
-        ValueError: If the rows do not divide by the number of processes, or the loss is no mean over rows.
+        ValueError: If the rows do not divide by the number of processes, the loss is no mean over rows, or the device
+            is not the processor.
     """
     if not _launched():
         return lambda batch: loss(transformer, batch)
@@ -45,6 +46,8 @@ def shared_loss(config: PretrainConfig, transformer: InContextTransformer, loss:
         raise ValueError(f"tasks: expected tasks × contexts to divide by {size} processes, got {rows}.")
     if config.loss == "neu" and size > 1:
         raise ValueError("loss: expected a mean over contexts under torchrun, got 'neu', a product of two means.")
+    if config.device != "cpu":
+        raise ValueError(f"device: expected 'cpu' under torchrun, whose processes use gloo, got {config.device!r}.")
     parallel = DistributedDataParallel(_Objective(transformer, loss))
 
     def averaged(batch: Any) -> Tensor:  # noqa: ANN401 - as of Loss

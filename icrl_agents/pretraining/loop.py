@@ -11,7 +11,7 @@ import torch
 from tqdm import tqdm
 
 from icrl_agents.files import check_writable
-from icrl_agents.machine import one_thread
+from icrl_agents.machine import check_device, one_thread
 from icrl_agents.pretraining.batches import batches
 from icrl_agents.pretraining.config import PretrainConfig
 from icrl_agents.pretraining.distributed import check_agreement, is_first, shared_loss
@@ -55,7 +55,8 @@ def pretrain(
     """Trains a transformer from small random weights on contexts of fresh random tasks.
 
     Nothing but ``config`` decides the result: it does not depend on global random states, nor on how often training
-    was interrupted. Processes that torchrun has started share the rows of each batch; the first of them writes.
+    was interrupted. Devices differ by rounding alone, and a state that was kept on one is resumed on any other.
+    Processes that torchrun has started share the rows of each batch; the first of them writes.
 
     Args:
         config: What is trained on what.
@@ -66,8 +67,8 @@ def pretrain(
         tensorboard: Whether the measurements are also written into ``folder`` as TensorBoard events.
 
     Raises:
-        ValueError: If the folder holds the state of another configuration, or a damaged one; or if ``tensorboard`` is
-            asked for without a folder or without the package of that name.
+        ValueError: If the folder holds the state of another configuration, or a damaged one; if the device is not
+            there; or if ``tensorboard`` is asked for without a folder or without the package of that name.
         OSError: If the folder cannot be written; nothing is trained then.
         DivergenceError: If the loss or a gradient is not finite, naming the step.
 
@@ -80,6 +81,7 @@ def pretrain(
         check_tensorboard()
         if folder is None:
             raise ValueError("folder: expected one for tensorboard=True, got None.")
+    check_device(config.device)
     transformer = random_transformer(config)
     optimiser = torch.optim.Adam(
         transformer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True

@@ -24,13 +24,13 @@ _DEPTHS = 2
 def random_transformer(config: PretrainConfig) -> InContextTransformer:
     """Returns a transformer whose weights are small and random, so that neither signs nor diagonals are built in.
 
-    All of its parameters require gradients.
+    All of its parameters require gradients. They are drawn on the processor, then moved to ``config.device``.
     """
     generator = torch.Generator().manual_seed(config.seed)
     count = 1 if config.tied else config.num_layers
     blocks = [_layer(config, generator) for _ in range(count)]
     transformer = InContextTransformer(blocks, config.num_layers // count)
-    return transformer.requires_grad_(True)
+    return transformer.to(config.device).requires_grad_(True)
 
 
 def loops_of(config: PretrainConfig, step: int) -> int:
@@ -51,15 +51,14 @@ def construction(config: PretrainConfig) -> InContextTransformer:
     d, L = config.dim, config.num_layers
     if config.form == "linear":
         if config.trace_decay > 0:
-            return td_lambda(d, L, config.trace_decay)
-        return {"td": linear_td, "residual_gradient": residual_gradient, "average_reward": average_reward_td}[
-            config.algorithm
-        ](d, L)
+            return td_lambda(d, L, config.trace_decay).to(config.device)
+        draws = {"td": linear_td, "residual_gradient": residual_gradient, "average_reward": average_reward_td}
+        return draws[config.algorithm](d, L).to(config.device)
     if config.chain == "cartpole":
         kernel = RBF("median")
     else:
         kernel = DotProduct(SHARP_SCORE * torch.eye(d)) if config.features == "one_hot" else Identity()
-    return weighted_softmax_td(kernel, L, form=config.form)
+    return weighted_softmax_td(kernel, L, form=config.form).to(config.device)
 
 
 def _layer(config: PretrainConfig, generator: torch.Generator) -> nn.Module:

@@ -62,7 +62,7 @@ def save_state(state: TrainingState, folder: Path) -> None:
 
 
 def load_state(state: TrainingState, folder: Path) -> None:
-    """Brings ``state`` to the one in ``folder``, if there is one.
+    """Brings ``state`` to the one in ``folder``, if there is one, from whatever device.
 
     Raises:
         ValueError: If it belongs to another configuration, or is damaged.
@@ -87,7 +87,7 @@ def _restore(state: TrainingState, tensors: dict[str, torch.Tensor], rows: list[
         for name, parameter in state.transformer.named_parameters():
             parameter.copy_(tensors[f"weight.{name}"])
             keys = [key for key in tensors if key.startswith("adam.") and key.endswith(f".{name}")]
-            state.optimiser.state[parameter] = {key.split(".")[1]: tensors[key] for key in keys}
+            state.optimiser.state[parameter] = {key.split(".")[1]: tensors[key].to(parameter.device) for key in keys}
     state.losses = tensors["losses"].tolist()
     state.rows = rows
     names = [name for name, _ in state.transformer.named_parameters()]
@@ -96,7 +96,7 @@ def _restore(state: TrainingState, tensors: dict[str, torch.Tensor], rows: list[
 
 def _check_config(path: Path, saved: dict[str, Any], config: PretrainConfig) -> None:
     for name, value in dataclasses.asdict(config).items():
-        if saved.get(name) != value:
+        if name != "device" and saved.get(name) != value:
             raise ValueError(
                 f"folder: {path} holds the training of another configuration, whose {name} is {saved.get(name)!r} "
                 f"and not {value!r}; choose another folder."

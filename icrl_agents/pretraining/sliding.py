@@ -22,8 +22,8 @@ def sliding_td_loss(transformer: InContextTransformer, windows: SlidingWindows) 
     """Semi-gradient TD, mean (R + γ sg[v̂_{t+1}(S_{n+t+1})] − v̂_t(S_{n+t}))², v̂_t from the window that starts at S_t.
 
     Of one looped softmax layer with the Temporal Shift Module and a dot-product score, loss and gradient are computed
-    together on the processor, with scores that all windows of a trajectory share; otherwise each window is a context
-    of its own.
+    together, with scores that all windows of a trajectory share, where these are on the processor; otherwise, and on
+    every other device, each window is a context of its own.
     """
     block = transformer.blocks[0]
     if len(transformer.blocks) == 1 and transformer.loops > 0 and _shares_scores(block, windows):

@@ -35,13 +35,15 @@ def keywords(pairs: Sequence[str]) -> dict[str, Any]:
     """Returns ``("num_states=20", "noise=low")`` as a dictionary, values read as JSON where they are.
 
     Raises:
-        ValueError: If one is no pair.
+        ValueError: If one is no pair, or a name comes twice.
     """
     found: dict[str, Any] = {}
     for pair in pairs:
         name, sign, text = pair.partition("=")
         if not sign or not name.isidentifier():
             raise ValueError(f"env_args: expected NAME=VALUE, such as num_states=20, got {pair!r}.")
+        if name in found:
+            raise ValueError(f"env_args: expected each name once, got {name} again.")
         try:
             found[name] = json.loads(text)
         except ValueError:

@@ -15,7 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icrl_agents.files import check_writable, is_partial, write_atomically
+from icrl_agents.files import check_can_be_made, check_writable, is_partial, write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,8 +55,9 @@ def open_folder(folder: Path, config: Any, *others: Path) -> None:  # noqa: ANN4
                 f"out: {folder} holds a run of other versions of libraries (other {', '.join(other)}); "
                 "choose another one with --out."
             )
-    for written in (folder, *others):
-        check_writable(written)
+    for check in (check_can_be_made, check_writable):
+        for written in (folder, *others):
+            check(written)
     if found is None:
         write_atomically(folder / CONFIG, (json.dumps(described, indent=2) + "\n").encode())
 

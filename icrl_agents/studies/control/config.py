@@ -146,6 +146,8 @@ class ControlConfig:
     """Processes; 0 for one per core."""
     ray_address: str | None = None
     """Address of a running Ray cluster."""
+    device: str = "cpu"
+    """Torch device of networks and critics: cpu, cuda, cuda:1, …"""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Output folder, by default results/control/PRESET. One that holds another configuration is refused."""
 
@@ -158,11 +160,9 @@ class ControlConfig:
         ):
             for value in given or ():
                 arguments.choice(name, value, options)
-        if self.seeds is not None:
-            arguments.integer("seeds", self.seeds, 1)
         if self.steps is not None:
             arguments.integer("steps", self.steps, 1)
-        arguments.integer("first_seed", self.first_seed, 0, 2**31)
+        arguments.seeds(1 if self.seeds is None else self.seeds, self.first_seed)
         check_execution(self.executor, self.workers, self.ray_address)
         if not self.cells():
             raise ValueError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 
 from icrl_agents.execution import executor
+from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.control.config import EARLY, EPISODES, ControlConfig
 from icrl_agents.studies.results import identity, open_folder, write_rows
@@ -20,7 +22,8 @@ def run(config: ControlConfig) -> None:
     """Trains, prints the table, and writes ``config.folder``.
 
     Raises:
-        ValueError: If Stable-Baselines3 is not installed, or the output folder holds another run.
+        ValueError: If Stable-Baselines3 is not installed, the output folder holds another run, or the device is not
+            there.
     """
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError("icrl control needs Stable-Baselines3; install it by: pip install 'icrl[sb3]'")
@@ -28,11 +31,15 @@ def run(config: ControlConfig) -> None:
     from icrl_agents.studies.control.summary import Summary
     from icrl_agents.studies.control.training import Row, train
 
+    if config.executor != "ray":
+        check_device(config.device)
     folder = config.folder
     open_folder(folder, config)
     cells = {cell.name: cell for cell in config.cells()}
-    where = executor(config.executor, workers=config.workers, ray_address=config.ray_address)
-    rows = compute_cells(train, cells, Row, where, KeptRows(folder / CELLS, identity(config)))
+    gpus = float(config.device != "cpu")
+    where = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
+    work = functools.partial(train, device=config.device)
+    rows = compute_cells(work, cells, Row, where, KeptRows(folder / CELLS, identity(config)))
     write_rows(folder, rows)
     summary = Summary(rows)
     curves_figure(summary, folder / "curves.png")

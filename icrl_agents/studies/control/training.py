@@ -46,9 +46,9 @@ class Row:
     seconds: float
 
 
-def train(cell: Cell) -> list[Row]:
-    """Trains and returns the evaluations, the first of them before any update."""
-    model = make_model(cell)
+def train(cell: Cell, *, device: str = "cpu") -> list[Row]:
+    """Trains on a torch device and returns the evaluations, the first of them before any update."""
+    model = make_model(cell, device=device)
     evaluations = Evaluations(cell)
     model.learn(cell.steps, callback=evaluations)
     evaluations.evaluate()
@@ -56,13 +56,13 @@ def train(cell: Cell) -> list[Row]:
     return evaluations.rows
 
 
-def make_model(cell: Cell) -> PPO:
-    """PPO with the cell's critic, untrained."""
+def make_model(cell: Cell, *, device: str = "cpu") -> PPO:
+    """PPO with the cell's critic, untrained, on a torch device."""
     place = ENVIRONMENTS[cell.environment]
     if cell.critic == "default":
-        return PPO("MlpPolicy", make_vec_env(cell.environment, seed=cell.seed), seed=cell.seed, device="cpu")
+        return PPO("MlpPolicy", make_vec_env(cell.environment, seed=cell.seed), seed=cell.seed, device=device)
     env = make_vec_env(cell.environment, n_envs=place.num_envs, seed=cell.seed)
-    settings: dict[str, Any] = {**place.settings, "seed": cell.seed, "device": "cpu"}
+    settings: dict[str, Any] = {**place.settings, "seed": cell.seed, "device": device}
     if cell.critic == "learned":
         return PPO("MlpPolicy", env, **settings)
     return InContextPPO("MlpPolicy", env, **settings, **critic_settings(cell.critic))

@@ -17,6 +17,8 @@ MISSING_SHARE = 0.05
 """Returns that lack more than this share of a constant reward's value are no ground truth."""
 FORGOTTEN_SHARE = 0.01
 """By default as many sweeps are made as it takes until γ^L is below this."""
+MOST_SWEEPS = 100_000
+"""More sweeps than this are made on request only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,8 @@ class EvaluateConfig:
     0.05."""
     ridge: float = 0.001
     """Ridge of LSTD and kernel LSTD."""
+    device: str = "cpu"
+    """Torch device of the evaluators: cpu, cuda, cuda:1, …"""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Output folder, by default results/evaluate/ENV_ID. One that holds another configuration is refused."""
 
@@ -73,13 +77,18 @@ class EvaluateConfig:
         check_policy(self.policy, self.epsilon)
         keywords(self.env_args)
         minima = {"context_episodes": 2, "held_out_episodes": 1, "max_episode_steps": 1, "max_transitions": 10}
-        for name, minimum in {**minima, "seeds": 1, "depth": 0, "tail": 1}.items():
+        for name, minimum in {**minima, "depth": 0, "tail": 1}.items():
             if getattr(self, name) is not None:
                 arguments.integer(name, getattr(self, name), minimum)
-        arguments.integer("first_seed", self.first_seed, 0, 2**31)
+        arguments.seeds(self.seeds, self.first_seed)
         arguments.discount(self.gamma)
         arguments.choice("kernel", self.kernel, ("laplace", "rbf"))
         arguments.real("ridge", self.ridge, 0.0)
+        if self.depth is None and self.num_sweeps > MOST_SWEEPS:
+            raise ValueError(
+                f"gamma: at {self.gamma}, {self.num_sweeps} sweeps would be made; take a smaller gamma, or say how "
+                "many are enough with --depth."
+            )
 
     @property
     def folder(self) -> Path:

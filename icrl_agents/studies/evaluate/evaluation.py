@@ -18,6 +18,7 @@ from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.evaluate.evaluators import (
     LINEAR,
     chosen_width,
+    context_of,
     fitted,
     kernel_evaluators,
     kernel_of,
@@ -85,7 +86,7 @@ def evaluate(
     scale = Standardisation(context)
     context, held_out = scale(context), scale(held_out)
     lengths = [len(episode) for episode in held_out]
-    fitting, test = (Context.from_episodes(episodes, config.gamma) for episodes in (context, held_out))
+    fitting, test = (context_of(config, episodes) for episodes in (context, held_out))
     for name, make in kernel_evaluators(config).items():
         started = time.perf_counter()
         width = chosen_width(config, make, context) if len(context) > 1 else 0.25
@@ -93,9 +94,7 @@ def evaluate(
         seconds = time.perf_counter() - started
         yield _result(config, seed, name, value, test, lengths, width, len(fitting), seconds)
     started = time.perf_counter()
-    linear, linear_test = (
-        Context.from_episodes(with_constant(episodes), config.gamma) for episodes in (context, held_out)
-    )
+    linear, linear_test = (context_of(config, with_constant(episodes)) for episodes in (context, held_out))
     value = fitted(linear_evaluator(config), linear)
     seconds = time.perf_counter() - started
     yield _result(config, seed, LINEAR, value, linear_test, lengths, None, len(linear), seconds)
@@ -143,8 +142,9 @@ def _result(
         effective_sample_size=None if sizes is None else float(sizes.mean()),
         seconds=round(seconds, 3),
     )
-    arrays = (values.numpy(), returns.numpy(), counted.numpy())
-    return Result(row, *arrays, None if sizes is None else sizes.numpy(), lengths)
+    sample_sizes = None if sizes is None else sizes.numpy(force=True)
+    arrays = values.numpy(force=True), returns.numpy(force=True), counted.numpy(force=True)
+    return Result(row, *arrays, sample_sizes, lengths)
 
 
 def _errors(values: Tensor, returns: Tensor, weights: Tensor) -> dict[str, float]:

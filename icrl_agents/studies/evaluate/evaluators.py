@@ -35,6 +35,11 @@ def linear_evaluator(config: EvaluateConfig) -> Evaluator:
     return LSTD(config.ridge)
 
 
+def context_of(config: EvaluateConfig, episodes: Sequence[Episode]) -> Context:
+    """The episodes as a context, on the study's device."""
+    return Context.from_episodes(episodes, config.gamma).to(config.device)
+
+
 def kernel_of(config: EvaluateConfig, context: Context, width: float) -> Kernel:
     """The kernel whose length scale is ``width`` medians of the distance between the context's states."""
     return _KERNELS[config.kernel](width * float(median_distance(context.states)))
@@ -51,7 +56,7 @@ def chosen_width(config: EvaluateConfig, make: Callable[[Kernel], Evaluator], ep
         episodes: At least two, the context's.
     """
     folds = (episodes[::2], episodes[1::2])
-    halves = [Context.from_episodes(fold, config.gamma) for fold in folds]
+    halves = [context_of(config, fold) for fold in folds]
 
     def loss(width: float) -> float:
         losses = []

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from icrl_agents.collection import collect_episodes
 from icrl_agents.collection.recorder import flattening
 from icrl_agents.episode import Episode
-from icrl_agents.machine import one_thread
+from icrl_agents.machine import check_device, one_thread
 from icrl_agents.studies.environments import Counted, make_environment, make_policy
 from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.evaluate.evaluation import Result, check_returns, evaluate
@@ -29,10 +29,11 @@ def run(config: EvaluateConfig) -> list[Result]:
 
     Raises:
         ImportError: If Stable-Baselines3 is needed and not installed.
-        ValueError: If environment, policy and arguments do not fit, no return is a ground truth, or the output folder
-            holds another run.
+        ValueError: If environment, policy and arguments do not fit, no return is a ground truth, the output folder
+            holds another run, or the device is not there.
         OSError: If the output folder cannot be written.
     """
+    check_device(config.device)
     with contextlib.closing(make_environment(config.env_id, config.env_args)) as env:
         policy = make_policy(config.policy, config.epsilon, env)
         flattening(env.observation_space)

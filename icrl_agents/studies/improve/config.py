@@ -64,6 +64,8 @@ class ImproveConfig:
     """Processes; 0 for one per core."""
     ray_address: str | None = None
     """Address of a running Ray cluster."""
+    device: str = "cpu"
+    """Torch device of the critic: cpu, cuda, cuda:1, …"""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("results/improve")
     """Output folder. One that holds another configuration is refused."""
 
@@ -75,12 +77,12 @@ class ImproveConfig:
             raise ValueError("domains: expected at least one, and each once.")
         if self.sigma == 0.0:
             raise ValueError("noise: expected more than 0, since advantages compare actions; got 0.")
-        for name in ("seeds", "rounds", "test_episodes"):
+        for name in ("rounds", "test_episodes"):
             arguments.integer(name, getattr(self, name), 1)
         arguments.integer("folds", self.folds, 2)
         arguments.integer("episodes", self.episodes, self.folds)
         arguments.integer("steps", self.steps, 1, 500)
-        arguments.integer("first_seed", self.first_seed, 0, 2**31)
+        arguments.seeds(self.seeds, self.first_seed)
         arguments.integer("depth", self.depth, 0)
         arguments.discount(self.gamma)
         arguments.real("gae_lambda", self.gae_lambda, 0.0, 1.0)

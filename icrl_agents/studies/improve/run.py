@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from icrl_agents.execution import executor
+from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.improve.config import ImproveConfig
 from icrl_agents.studies.improve.figures import rewards_figure
@@ -17,16 +18,19 @@ def run(config: ImproveConfig) -> Summary:
     """Improves, prints the table, and writes ``config.out``; goes on with what is finished there.
 
     Raises:
-        ValueError: If the output folder holds another run.
+        ValueError: If the output folder holds another run, or the device is not there.
         OSError: If the folder cannot be written, or workers were lost again and again.
     """
+    if config.executor != "ray":
+        check_device(config.device)
     open_folder(config.out, config)
     cells = {
         f"{domain}, seed {seed}": Cell(domain, seed)
         for domain in config.domains
         for seed in range(config.first_seed, config.first_seed + config.seeds)
     }
-    where = executor(config.executor, workers=config.workers, ray_address=config.ray_address)
+    gpus = float(config.device != "cpu")
+    where = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
     kept = KeptRows(config.out / CELLS, identity(config))
     rows = compute_cells(functools.partial(rows_of, config), cells, Row, where, kept)
     write_rows(config.out, rows)

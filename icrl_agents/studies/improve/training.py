@@ -87,7 +87,12 @@ def _ways(config: ImproveConfig, cell: Cell) -> dict[str, Advantages]:
 
     def criticised(episodes: list[Episode]) -> list[np.ndarray]:
         return cross_fitted_advantages(
-            episodes, critic, gamma=config.gamma, lambda_=config.gae_lambda, folds=config.folds
+            episodes,
+            critic,
+            gamma=config.gamma,
+            lambda_=config.gae_lambda,
+            folds=config.folds,
+            device=config.device,
         )
 
     def shuffled(episodes: list[Episode]) -> list[np.ndarray]:

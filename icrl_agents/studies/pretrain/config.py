@@ -119,15 +119,15 @@ class PretrainStudyConfig:
     """Weight decay, if not the preset's."""
     tensorboard: bool = False
     """Whether the measurements are also written for TensorBoard into seed_K/; this takes pip install tensorboard."""
+    device: str = "cpu"
+    """Torch device of the training: cpu, cuda, cuda:1, …"""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Output folder, by default results/pretrain/PRESET. One that holds another configuration is refused."""
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
         arguments.choice("preset", self.preset, PRESETS)
-        if self.seeds is not None:
-            arguments.integer("seeds", self.seeds, 1)
-        arguments.integer("first_seed", self.first_seed, 0, 2**31)
+        arguments.seeds(1 if self.seeds is None else self.seeds, self.first_seed)
         self.trainings()
 
     @property

@@ -131,7 +131,9 @@ def _pictures(transformer: InContextTransformer, result: PretrainResult) -> dict
     if isinstance(block, LinearAttentionLayer):
         named = {"P": block.P, "Q": block.Q}
         heads = range(len(block.P))
-        return {f"{n}{h + 1 if len(heads) > 1 else ''}": W[h].detach().numpy() for h in heads for n, W in named.items()}
+        return {
+            f"{n}{h + 1 if len(heads) > 1 else ''}": W[h].numpy(force=True) for h in heads for n, W in named.items()
+        }
     contexts = evaluation_batch(result.config).contexts
     task = int((contexts.counts > 0).sum(-1).argmax())
     contexts = contexts.rows(slice(task, task + 1))
@@ -139,7 +141,7 @@ def _pictures(transformer: InContextTransformer, result: PretrainResult) -> dict
         matrices = attention_by_layer(transformer, contexts)
     same = result.config.parametrisation == "minimal" and result.config.tied
     layers = [0] if same else [0, len(matrices) - 1]
-    return {f"layer {layer + 1}": matrices[layer][0].numpy() for layer in layers}
+    return {f"layer {layer + 1}": matrices[layer][0].numpy(force=True) for layer in layers}
 
 
 def _restored(result: PretrainResult, index: int) -> InContextTransformer:

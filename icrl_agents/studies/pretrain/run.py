@@ -6,6 +6,7 @@ import sys
 
 from tqdm import tqdm
 
+from icrl_agents.machine import check_device
 from icrl_agents.pretraining import PretrainResult, pretrain
 from icrl_agents.pretraining.distributed import is_first
 from icrl_agents.pretraining.events import check_tensorboard
@@ -21,10 +22,12 @@ def run(config: PretrainStudyConfig) -> list[PretrainResult]:
     """Trains a transformer per seed, tests it, prints the table, and writes the output folder.
 
     Raises:
-        ValueError: If the output folder holds another run, a training diverges, or tensorboard is not there.
+        ValueError: If the output folder holds another run, a training diverges, or tensorboard or the device is not
+            there.
     """
     if config.tensorboard:
         check_tensorboard()
+    check_device(config.device)
     folder = config.folder
     if is_first():
         open_folder(folder, config)

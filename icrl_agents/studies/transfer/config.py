@@ -110,12 +110,12 @@ class TransferConfig:
             raise ValueError("domains and noise: expected at least one of each, got none.")
         if len(set(self.scales)) < len(self.noise) or len(set(self.domains)) < len(self.domains):
             raise ValueError("domains and noise: expected each once, got a repetition.")
-        for name in ("seeds", "context_episodes", "held_out_episodes", "tail"):
+        for name in ("context_episodes", "held_out_episodes", "tail"):
             arguments.integer(name, getattr(self, name), 1)
         arguments.integer("steps", self.steps, 1, 500)
         if self.steps < self.tail:
             raise ValueError(f"tail: expected at most steps = {self.steps}, got {self.tail}; no state would count.")
-        arguments.integer("first_seed", self.first_seed, 0, 2**31)
+        arguments.seeds(self.seeds, self.first_seed)
         arguments.integer("depth", self.depth, 0)
         check_execution(self.executor, self.workers, self.ray_address)
         arguments.discount(self.gamma)

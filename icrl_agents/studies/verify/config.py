@@ -12,6 +12,8 @@ from icrl_envs import arguments
 
 Topic = Literal["constructions", "attention", "convergence", "floor", "fixed-points", "invariances", "rkhs", "neu"]
 TOPICS: tuple[Topic, ...] = get_args(Topic)
+MOST_CHAINS = 100_000
+"""All chains of a claim are in memory at once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,7 @@ class VerifyConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
-        arguments.integer("chains", self.chains, 4)
+        arguments.integer("chains", self.chains, 4, MOST_CHAINS)
         arguments.integer("first_seed", self.first_seed, 0, 2**31)
-        if not self.topics:
-            raise ValueError(f"topics: expected at least one of {', '.join(TOPICS)}, got none.")
+        if not self.topics or len(set(self.topics)) < len(self.topics):
+            raise ValueError(f"topics: expected at least one of {', '.join(TOPICS)}, and each once.")
