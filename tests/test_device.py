@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from icrl_agents import Context, constructions, kernels
+from icrl_agents.adaptive import AdaptiveTD, default_bank
 from icrl_agents.command_line import STUDIES, main
 from icrl_agents.control import Critic, PPOConfig, quadratic_features
 from icrl_agents.control.improvement import cross_fitted_advantages
@@ -47,6 +48,7 @@ EVALUATORS = {
     "kernel LSTD": KernelLSTD(kernels.Laplace(0.5), 1e-3),
     "Monte-Carlo": MonteCarlo(kernels.ProductLaplace(0.5), 5),
     "tabular TD": TabularTD(20),
+    "adaptive TD": AdaptiveTD(default_bank(8), (2, 8)),
     "linear TD": LinearTD(5),
     "LSTD": LSTD(1e-3),
     "softmax transformer": constructions.weighted_softmax_td(kernels.Exponential(1.0), 8),
@@ -80,7 +82,8 @@ def context(repeats=False, n=40, seed=0):
     rng = np.random.default_rng(seed)
     states = rng.normal(size=(n + 1, 3))
     states = states[rng.integers(0, 6, n + 1)] if repeats else states
-    return Context(states[:-1], rng.normal(size=n), np.full(n, 0.9), states[1:])
+    cuts = [0, n // 4, n // 2, n]
+    return Context.from_episodes([Episode(states[i : j + 1], rng.normal(size=j - i)) for i, j in pairwise(cuts)], 0.9)
 
 
 def assert_equal(found, expected, device):

@@ -61,6 +61,8 @@ class AdaptConfig:
     """Processes; 0 for one per core. With ray: cores of the Ray that is started here."""
     ray_address: str | None = None
     """Address of a running Ray cluster, such as auto or 10.0.0.1:6379; by default one is started on this machine."""
+    device: str = "cpu"
+    """Torch device of the evaluators: cpu, cuda, cuda:1, …"""
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
@@ -77,5 +79,5 @@ class AdaptConfig:
     def transfer(self) -> TransferConfig:
         """The configuration whose cells and trajectories these are."""
         shared = ("domains", "noise", "seeds", "first_seed", "context_episodes", "held_out_episodes", "steps", "tail")
-        where = ("gamma", "cache", "executor", "workers", "ray_address")
+        where = ("gamma", "cache", "executor", "workers", "ray_address", "device")
         return TransferConfig(**{name: getattr(self, name) for name in (*shared, *where)})

@@ -51,8 +51,8 @@ def evaluate(
     config: AdaptConfig, evaluator: AdaptiveTD, request: Request, noise: str, trajectories: Trajectories
 ) -> Iterator[Row]:
     """Yields the rows of one cell and seed."""
-    held_out = Context.from_episodes(trajectories.held_out, config.gamma)
-    values = evaluator.fit(Context.from_episodes(trajectories.context, config.gamma))
+    held_out = Context.from_episodes(trajectories.held_out, config.gamma).to(config.device)
+    values = evaluator.fit(Context.from_episodes(trajectories.context, config.gamma).to(config.device))
     returns, tails = held_out.returns()
     counted = (tails >= config.tail).to(returns)
 

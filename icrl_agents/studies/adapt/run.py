@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from icrl_agents.execution import executor
+from icrl_agents.machine import check_device
 from icrl_agents.studies.adapt.config import AdaptConfig
 from icrl_agents.studies.adapt.evaluation import Row, adaptive, evaluate
 from icrl_agents.studies.adapt.figures import heat_map_figure, ratios_figure
@@ -19,10 +20,13 @@ def run(config: AdaptConfig) -> Summary:
     """Collects, evaluates, prints the table, and writes ``config.out``; goes on with what is finished there.
 
     Raises:
-        ValueError: If the output folder holds another run, or the executor is not there.
+        ValueError: If the output folder holds another run, or the device or executor is not there.
         OSError: If a folder cannot be written, or workers were lost again and again.
     """
-    chosen = executor(config.executor, workers=config.workers, ray_address=config.ray_address)
+    if config.executor != "ray":  # where the cells are computed, a device may be that is not here
+        check_device(config.device)
+    gpus = float(config.device != "cpu")
+    chosen = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
     open_folder(config.out, config, config.cache or default_cache())
     kept = KeptRows(config.out / CELLS, identity(config))
     rows = compute_cells(functools.partial(rows_of, config), cells_of(config.transfer()), Row, chosen, kept)
