@@ -100,7 +100,7 @@ def test_settings_rebuild_the_layer():
 
 def test_divergence_is_an_error():
     for evaluator in (LinearTD(1000, 50.0), constructions.linear_td(DIM, 1000, 50.0)):
-        with pytest.raises(DivergenceError, match="sweep|layer"):
+        with pytest.raises(DivergenceError, match=r"sweep|layer"):
             evaluator.fit(CONTEXT)
 
 
