@@ -189,3 +189,16 @@ def test_the_example_of_the_documentation_runs(capsys):
     printed = capsys.readouterr().out
     assert printed.startswith(("default: ", "mixture: "))
     assert "tensor([" in printed
+
+
+def test_gradients_are_those_of_the_parts_with_the_weights_as_they_are():
+    rewards = torch.sin(torch.arange(40.0, dtype=torch.float64)).requires_grad_()
+    states = torch.linspace(0, 3, 41, dtype=torch.float64)[:, None].sin()
+    pieces = [
+        Context(states[i : i + 10], rewards[i : i + 10], [0.9] * 10, states[i + 1 : i + 11]) for i in range(0, 40, 10)
+    ]
+    value = AdaptiveTD().fit(Context.concatenate(pieces))
+    found = torch.autograd.grad(value([[0.3]]).sum(), rewards, retain_graph=True)[0]
+    parts = zip(value.parts, value.choice.weights.split(2), strict=True)
+    mixed = sum((part.by_depth([[0.3]], [80, 20]) * weights).sum() for part, weights in parts)
+    torch.testing.assert_close(found, torch.autograd.grad(mixed, rewards)[0])

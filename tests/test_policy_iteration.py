@@ -8,6 +8,7 @@ import torch
 
 from icrl_agents import constructions, kernels
 from icrl_agents.control import FiniteMDP, policy_iteration
+from icrl_agents.control.finite_mdp import Experience
 from icrl_agents.control.policy_iteration import action_value_context, pair_features
 from icrl_agents.evaluators import LSTD, KernelLSTD, TabularTD
 
@@ -111,3 +112,25 @@ def test_rounds_are_limited_and_wrong_arguments_named():
         FiniteMDP(np.eye(2), np.zeros((2, 2)), GAMMA)
     with pytest.raises(ValueError, match="rows that sum to 1"):
         FiniteMDP(np.zeros((2, 1, 2)), np.zeros((2, 1)), GAMMA)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"actions": [0, 3]}, ValueError, "actions: expected shape"),
+        ({"states": [-1, 1]}, ValueError, "states: expected shape"),
+        ({"next_states": [0, 2]}, ValueError, "next_states: expected shape"),
+        ({"states": [0.0, 1.0]}, TypeError, "states: expected integers"),
+        ({"actions": [0]}, ValueError, "expected one length"),
+        ({"rewards": [1.0, np.nan]}, ValueError, "rewards: expected finite"),
+    ],
+)
+def test_experience_out_of_range_is_refused(changed, error, message):
+    given = {"states": [0, 1], "actions": [0, 1], "rewards": [1.0, 7.0], "next_states": [0, 1], **changed}
+    with pytest.raises(error, match=message):
+        Experience(**given, num_states=2, num_actions=2)
+
+
+def test_a_pair_that_was_never_tried_is_named():
+    with pytest.raises(ValueError, match=r"2 of 4 pairs were never tried, such as action 1 in state 0"):
+        policy_iteration(Experience([0, 1], [0, 1], [1.0, 7.0], [0, 1], 2, 2), gamma=0.9)

@@ -41,7 +41,7 @@ class RelevanceTD:
 
     ℓ_i = ℓ √d σ_i / (ρ_i + 0.1), with σ_i the standard deviation of dimension i and ρ_i the size of its coefficient in
     a ridge regression of the Monte-Carlo returns on the standardised states, scaled to mean square 1: distances are
-    long along the dimensions that the returns depend on, and short along the others.
+    long along the dimensions that the returns depend on, and short along the others. The scales have no gradient.
 
     Args:
         length_scale: ℓ > 0, in standard deviations.
@@ -65,7 +65,7 @@ class RelevanceTD:
         check_context(context)
         if context.points.ndim != 2:
             raise ValueError(f"context: expected one context, got a batch, {context!r}; fit each of them.")
-        scales = self.length_scale * relevant_scales(context)
+        scales = self.length_scale * relevant_scales(context).detach()
         return WeightedSoftmaxTD(Laplace(scales), self.num_sweeps).fit(context)
 
 

@@ -67,7 +67,8 @@ class AdaptiveTD:
     one: its TD errors, and where the return G is all but complete, v − G. Both are linear in the mixture, so the best
     one on the simplex is a small quadratic programme. From the default the mixture then goes towards it only as far
     as an upper confidence bound on the paired difference of the criterion over the trajectories falls, so that few
-    or contradictory trajectories leave the default as it is.
+    or contradictory trajectories leave the default as it is. The choice has no gradient: the mixture's gradients are
+    those of its parts, with the weights as they are.
 
     Args:
         evaluators: The bank; the first one, at the largest of ``depths``, is the default. ``default_bank()`` if None.
@@ -143,7 +144,8 @@ class AdaptiveTD:
             found = f"{len(left_out)} trajector{plural}, {FEWEST_FOLDS} at least are needed to choose"
             return default_choice(candidates, found)
         bank = [(each, chosen) for each, chosen in zip(self.evaluators, depths, strict=True) if chosen]
-        errors = held_out_errors([each for each, _ in bank], [chosen for _, chosen in bank], context, left_out)
+        with torch.no_grad():
+            errors = held_out_errors([each for each, _ in bank], [chosen for _, chosen in bank], context, left_out)
         return choose(candidates, errors, self.caution, self.return_weight)
 
 

@@ -29,7 +29,7 @@ def generalised_advantages(context: Context, values: Tensor, lambda_: float) -> 
 
     Example:
         >>> context = Context([[0.0], [1.0]], [1.0, 1.0], [0.9, 0.0], [[1.0], [2.0]])
-        >>> generalised_advantages(context, torch.zeros(2, dtype=torch.float64), lambda_=1.0)
+        >>> generalised_advantages(context, context.rewards.new_zeros(2), lambda_=1.0)
         tensor([1.9000, 1.0000], dtype=torch.float64)
     """
     check_context(context)

@@ -36,8 +36,12 @@ class Experience:
         actions: a, integers ``(n,)`` in 0 … A − 1.
         rewards: R, ``(n,)``.
         next_states: s′, integers ``(n,)``.
-        num_states: S.
-        num_actions: A.
+        num_states: S ≥ 1.
+        num_actions: A ≥ 1.
+
+    Raises:
+        TypeError: If states or actions are not integers.
+        ValueError: If they are out of range, a reward is not finite, or lengths disagree.
     """
 
     states: np.ndarray
@@ -46,6 +50,30 @@ class Experience:
     next_states: np.ndarray
     num_states: int
     num_actions: int
+
+    def __post_init__(self) -> None:
+        """Checks the arguments, and makes arrays of them."""
+        limits = {name: arguments.integer(name, getattr(self, name), 1) for name in ("num_states", "num_actions")}
+        S, A = limits.values()
+        for name, limit in (("states", S), ("actions", A), ("next_states", S)):
+            array = np.asarray(getattr(self, name))
+            if array.dtype.kind not in "iu":
+                raise TypeError(f"{name}: expected integers, got {array.dtype}.")
+            if array.ndim != 1 or ((array < 0) | (array >= limit)).any():
+                raise ValueError(f"{name}: expected shape (n,) with integers in 0 … {limit - 1}, got {array}.")
+            object.__setattr__(self, name, array.astype(np.int64))
+        object.__setattr__(self, "rewards", np.asarray(self.rewards, dtype=np.float64))
+        lengths = {name: np.shape(getattr(self, name)) for name in ("states", "actions", "rewards", "next_states")}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"states, actions, rewards, next_states: expected one length, got {lengths}.")
+        if not np.isfinite(self.rewards).all():
+            raise ValueError("rewards: expected finite numbers, got NaN or inf.")
+
+    def untried(self) -> np.ndarray:
+        """Pairs that were never tried, as numbers s·A + a, in order."""
+        return np.setdiff1d(
+            np.arange(self.num_states * self.num_actions), self.states * self.num_actions + self.actions
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,7 +58,7 @@ def policy_iteration(
 
     Raises:
         TypeError: If ``evaluator`` has no ``fit``.
-        ValueError: If a number is out of range or ``features`` has another number of rows.
+        ValueError: If a number is out of range, ``features`` has another number of rows, or a pair was never tried.
 
     Example:
         >>> from icrl_agents.control.finite_mdp import FiniteMDP
@@ -74,6 +74,12 @@ def policy_iteration(
     if phi.ndim != 2 or len(phi) != S * A:
         raise ValueError(f"features: expected shape (S·A, d) = ({S * A}, d), got {tuple(phi.shape)}.")
     arguments.integer("max_rounds", max_rounds, 1)
+    if len(untried := experience.untried()):
+        s, a = divmod(int(untried[0]), A)
+        raise ValueError(
+            f"experience: expected every action in every state, but {len(untried)} of {S * A} pairs were never tried, "
+            f"such as action {a} in state {s}."
+        )
     policy, rounds = np.zeros(S, dtype=np.int64), 0
     while True:
         value = evaluator.fit(action_value_context(experience, policy, phi, arguments.discount(gamma)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,9 @@ from icrl_agents.episode import Episode, episode_arrays
 from icrl_agents.files import write_atomically
 
 _NEEDED = {"observations": 2, "rewards": 1, "lengths": 1, "terminated": 1}
+_OTHERS = ("actions", "about")
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, EOFError, RuntimeError, MemoryError)
+_DAMAGE += (zlib.error, zipfile.BadZipFile, zipfile.LargeZipFile)
 
 
 def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = "") -> None:
@@ -40,6 +44,10 @@ def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = ""
         expected, got = _shape(episodes[0]), _shape(episode)
         if got != expected:
             raise ValueError(f"episode {i}: expected (d, a) = {expected} as in episode 0, got {got}.")
+        if episode.actions is not None and len(episode.actions) != len(episode):
+            raise ValueError(
+                f"episode {i}: expected one action for each of its {len(episode)} rewards, got {len(episode.actions)}."
+            )
     arrays = {
         "observations": np.concatenate([np.asarray(episode.observations) for episode in episodes]),
         "rewards": np.concatenate([np.asarray(episode.rewards, dtype=np.float64) for episode in episodes]),
@@ -49,8 +57,6 @@ def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = ""
     }
     if episodes[0].actions is not None:
         arrays["actions"] = np.concatenate([np.asarray(episode.actions) for episode in episodes])
-        if len(arrays["actions"]) != len(arrays["rewards"]):
-            raise ValueError("episodes: expected one action for each reward.")
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     write_atomically(Path(path), buffer.getvalue())
@@ -64,15 +70,20 @@ def load_episodes(path: str | Path) -> list[Episode]:
 
     Raises:
         OSError: If it cannot be read.
-        ValueError: If it is no such file: damaged, with arrays missing, or with shapes that disagree.
+        ValueError: If it is no such file: damaged, with arrays missing or of other names, or with shapes that disagree.
     """
     try:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in (*_NEEDED, "actions") if name in archive.files}
-    except (ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile, zipfile.LargeZipFile) as error:
-        cause = "it holds pickled objects, which are never loaded" if "pickle" in str(error) else error
+            unknown = sorted(set(archive.files) - {*_NEEDED, *_OTHERS})
+    except _DAMAGE as error:
+        pickled = "pickle" in str(error)
+        cause = "it is of another kind, or holds pickled objects, which are never loaded" if pickled else error
         raise ValueError(f"{path}: is no npz file of episodes, or damaged ({cause}).") from None
     _check(path, arrays)
+    if unknown:
+        known = ", ".join((*_NEEDED, *_OTHERS))
+        raise ValueError(f"{path}: expected no arrays but {known}, got {', '.join(map(repr, unknown))}.")
     ends = np.cumsum(arrays["lengths"])
     episodes = []
     for i, (end, length) in enumerate(zip(ends.tolist(), arrays["lengths"].tolist(), strict=True)):
