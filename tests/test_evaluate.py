@@ -32,8 +32,10 @@ class Odd(gym.Env):
             "pixels": spaces.Box(0, 255, (84, 84, 4), np.uint8),
             "grey": spaces.Box(0, 255, (84, 84), np.uint8),
             "picture": spaces.Dict({"image": spaces.Box(0, 1, (64, 64, 3), np.float32), "at": spaces.Discrete(3)}),
+            "broken": spaces.Box(-9, 9, (2,), np.float32),
             "sequence": spaces.Sequence(spaces.Discrete(3)),
         }[kind]
+        self.kind = kind
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -43,6 +45,8 @@ class Odd(gym.Env):
 
     def step(self, action):
         self.t += 1
+        if self.kind == "broken" and self.t == 7:
+            return np.full(2, np.nan, np.float32), 0.0, False, False, {}
         return self.observation_space.sample(), float(action), self.t == 8, False, {}
 
 
@@ -160,6 +164,7 @@ def test_a_long_context_is_cut_as_truncated():
         (["icrl-test/Odd-v0", "--env-args", "kind=grey"], "pixel observations (84, 84) are no features"),
         (["icrl-test/Odd-v0", "--env-args", "kind=picture"], "pixel observations (64, 64, 3) are no features"),
         (["icrl-test/Odd-v0", "--env-args", "kind=sequence"], "expected observations that flatten to a vector"),
+        (["icrl-test/Odd-v0", "--env-args", "kind=broken"], "episode 0, step 7"),
         (["icrl/RKHS-v0", "--max-episode-steps", "20"], "no held-out return holds 59 rewards"),
         (["CartPole-v1", "--gamma", "1"], "gamma must be a finite number in [0, 1)"),
         (["CartPole-v1", "--context-episodes", "1"], "context_episodes must be an integer ≥ 2; got 1"),

@@ -100,3 +100,12 @@ def test_mistakes_are_named(message):
 def test_what_is_no_approximation_is_refused():
     with pytest.raises(TypeError, match=r"approximation: expected Nystrom\(landmarks\) or None, got 500"):
         WeightedSoftmaxTD(RBF(), 3, approximation=500)
+
+
+def test_as_many_landmarks_as_distinct_states_are_exact():
+    states = torch.as_tensor(np.random.default_rng(1).normal(size=(6, DIM)))
+    path = np.random.default_rng(2).integers(6, size=201)
+    context = Context(states[path[:-1]], np.random.default_rng(3).normal(size=200), np.full(200, 0.9), states[path[1:]])
+    exact = KernelTD(RBF(1.0), 30).fit(context)(states)
+    found = KernelTD(RBF(1.0), 30, approximation=Nystrom(6)).fit(context)(states)
+    assert relative(found, exact) < 1e-9

@@ -27,6 +27,7 @@ from icrl_agents.attention import (
     stable_step_size,
 )
 from icrl_agents.context import Context
+from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import check_convergence
 from icrl_agents.kernels import Kernel
 from icrl_agents.value_function import ValueFunction
@@ -61,7 +62,7 @@ class Nystrom:
     estimated on a sample of the context's states and told in ``ValueFunction.approximation_error``.
 
     Args:
-        landmarks: m ≥ 1, states of the context drawn at random: more for a narrower kernel, all where there are fewer.
+        landmarks: m ≥ 1, distinct states of the context, drawn at random: more for a narrower kernel; all if fewer.
         seed: Of the draws.
         sample: Number of states on which the error is estimated, ≥ 1.
     """
@@ -111,8 +112,9 @@ class Nystrom:
         """The landmarks, the step size that the attention itself has, and the exact attention without it."""
         states = context.states[context.mask]
         kernel = bind_kernel(rule.kernel, states, torch.ones_like(states[:, 0], dtype=torch.bool))
-        chosen = torch.randperm(len(states), generator=generator)[: self.landmarks].to(states.device)
-        Z = states[chosen]
+        distinct = states[group_rows(states).first]
+        chosen = torch.randperm(len(distinct), generator=generator)[: self.landmarks].to(states.device)
+        Z = distinct[chosen]
         B = _inverse_root(kernel(Z, Z).double(), torch.finfo(states.dtype).eps).to(states)
         landmarks = _Landmarks(kernel, Z, B, None)
         mass = B @ (B.mT @ sum(kernel(block, Z).sum(0) for block in states.split(_ROWS)))

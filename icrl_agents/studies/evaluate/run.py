@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from icrl_agents.collection import collect_episodes
 from icrl_agents.collection.recorder import flattening
-from icrl_agents.episode import Episode
+from icrl_agents.episode import Episode, episode_arrays
 from icrl_agents.machine import check_device, one_thread
 from icrl_agents.studies.environments import Counted, make_environment, make_policy
 from icrl_agents.studies.evaluate.config import EvaluateConfig
@@ -68,6 +68,8 @@ def _collected(config: EvaluateConfig, env: gym.Env[Any, Any], policy: Any) -> d
                 policy=policy,
                 seed=seed,
             )
+            for i, episode in enumerate(collected[seed]):
+                episode_arrays(i, episode)
             check_returns(config, collected[seed][config.context_episodes :])
     return collected
 
