@@ -10,13 +10,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from icrl_agents.blockwise import BlockwiseMatrix, fits, matrix, row_blocks
 from icrl_agents.distinct import fill_rows
+from icrl_agents.kernel_matrix import (
+    bind_kernel,
+    check_finite,
+    check_kernel,
+    column_sums,
+    kernel_matrix,
+    largest_step,
+    stable_step_size,
+)
 from icrl_agents.kernels import Kernel
 from icrl_agents.weighted_context import Transitions, WeightedContext
 
@@ -50,23 +59,24 @@ class BoundAttention:
         weights = self.rule(queries, self.keys.to(queries), self.mask)
         if self.gain is not None:
             weights = self.gain.to(queries) * weights
-        _check_finite(weights)
+        check_finite(weights)
         return weights
 
     def over(self, queries: Tensor) -> Tensor | BlockwiseMatrix:
         """The same weights, to be multiplied with ``@``: made block by block each time where they would not fit."""
-        return matrix(self, queries, self._columns)
+        return matrix(self, queries, self.columns)
 
     def fits(self, queries: Tensor) -> bool:
         """Whether the weights of ``queries`` are held by ``over``."""
-        return fits(queries, self._columns)
+        return fits(queries, self.columns)
 
     def expand(self, queries: Tensor, coefficients: Tensor) -> Tensor:
         """Σ_k K(x_k, x) w_k, ``(*batch, m, c)``, for ``coefficients (*batch, n, c)``, block by block."""
-        return BlockwiseMatrix(self, queries, self._columns) @ coefficients
+        return BlockwiseMatrix(self, queries, self.columns) @ coefficients
 
     @property
-    def _columns(self) -> int:
+    def columns(self) -> int:
+        """n, times the number of contexts in a batch."""
         return self.keys.shape[-2] * self.keys.shape[:-2].numel()
 
     def effective_sample_size(self, queries: Tensor) -> Tensor:
@@ -138,36 +148,30 @@ def attend(attention: Attention, context: Transitions) -> BoundAttention:
     return attention.bind(context.states, context.mask)
 
 
-def stable_step_size(kernel: Kernel, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> Tensor:
-    """Step size α = 1 / max_j Σ_i c_i |κ(x_i, x_j)| of a context, ``(*batch,)``; 1 where every κ is 0.
+def attend_points(
+    attention: Attention, context: Transitions
+) -> tuple[BoundAttention, Tensor | BlockwiseMatrix, Tensor]:
+    """Binds ``attention`` without its step size, and weighs the context's points.
 
-    Args:
-        kernel: κ.
-        keys: States ``(*batch, n, d)``.
-        mask: True for transitions, ``(*batch, n)``.
-        counts: Number of transitions c that each key stands for, ``(*batch, n)``; default one each.
+    Returns:
+        The bound attention; the weights, ``(*batch, p, n)``; the step size α, ``()`` or ``(*batch, 1)``, for which an
+        automatic one sums the columns of the weights, where they fit into memory.
     """
-    if keys.shape[-2] == 0:
-        return keys.new_ones(keys.shape[:-2])
-    visits = mask.to(keys) if counts is None else counts
-    width = keys.shape[-2] * mask.shape[:-1].numel()
-    sums, done = torch.zeros_like(visits), 0
-    for block in row_blocks(keys, width):
-        through = visits[..., None, done : done + block.shape[-2]]
-        sums = sums + (through @ _evaluated(kernel, block, keys).abs())[..., 0, :]
-        done += block.shape[-2]
-    largest = sums.masked_fill(~mask, 0.0).amax(-1)
-    _check_finite(largest)
-    return torch.where(largest > 0, 1.0 / largest.clamp(min=torch.finfo(keys.dtype).tiny), 1.0)
-
-
-def check_kernel(kernel: Kernel) -> Kernel:
-    """Returns ``kernel`` if it can be called; raises TypeError otherwise."""
-    if not callable(kernel) or isinstance(kernel, type):
-        raise TypeError(
-            f"kernel: expected a kernel such as RBF(0.5) or a callable (x (m, d), y (n, d)) -> (m, n), got {kernel!r}."
-        )
-    return kernel
+    step = context.rewards.new_ones(())
+    if isinstance(attention, SoftmaxAttention) or len(context) == 0:
+        bound = attend(attention, context)
+        return bound, bound.over(context.points), step
+    bound = attend(KernelAttention(attention.kernel, step_size=1.0), context)
+    weights = bound.over(context.points)
+    if not isinstance(attention.step_size, str):
+        step = attention.step_size * step
+    elif isinstance(weights, Tensor):
+        visits = context.mask.to(weights) if bound.counts is None else bound.counts
+        sums = column_sums(row_blocks(weights[..., : len(context), :], bound.columns), visits)
+        step = largest_step(sums / visits.clamp(min=1.0), context.mask)[..., None]
+    else:
+        step = cast(Tensor, attend(attention, context).gain)[..., 0]
+    return bound, weights, step
 
 
 def check_step_size(step_size: Any, *, auto: bool = True) -> StepSize:  # noqa: ANN401
@@ -180,32 +184,8 @@ def check_step_size(step_size: Any, *, auto: bool = True) -> StepSize:  # noqa: 
     raise ValueError(f"step_size: expected a positive number{alternative}, got {step_size!r}.")
 
 
-def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
-    """The kernel for one context: of a kernel whose scale is the context's, one with a fixed scale."""
-    bind = getattr(kernel, "bind", None)
-    return kernel if bind is None else bind(keys, mask)
-
-
-def _evaluated(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
-    kappa = kernel(queries, keys)
-    expected = (queries.shape[-2], keys.shape[-2])
-    if not isinstance(kappa, Tensor) or kappa.shape[-2:] != expected:
-        got = tuple(kappa.shape) if isinstance(kappa, Tensor) else type(kappa).__name__
-        raise ValueError(f"kernel: expected a tensor (*batch, m, n) = (..., {expected[0]}, {expected[1]}), got {got}.")
-    return kappa.to(queries)
-
-
-def _check_finite(weights: Tensor) -> None:
-    """A sum is finite where all its terms are, and takes one pass; where it overflows, look at each."""
-    if not bool(torch.isfinite(weights.detach().sum())) and not bool(torch.isfinite(weights).all()):
-        raise ValueError(
-            "kernel: gives NaN or overflows on these states; expected finite numbers. Scale the states down, or "
-            "take a kernel that is bounded, such as RBF, or softmax attention, which normalises."
-        )
-
-
 def _softmax(kernel: Any, counts: Tensor | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:  # noqa: ANN401
-    scores = _masked(_evaluated(kernel.score, queries, keys), mask, float("-inf"))
+    scores = _masked(kernel_matrix(kernel.score, queries, keys), mask, float("-inf"))
     weights = torch.softmax(scores, -1)
     if bool(torch.isnan(weights.detach()[..., :1]).any()):
         unreached = torch.isneginf(scores).all(-1, keepdim=True)
@@ -226,7 +206,7 @@ def _normalised(kernel: Kernel, counts: Tensor | None, queries: Tensor, keys: Te
 
 
 def _unnormalised(kernel: Kernel, counts: Tensor | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-    kappa = _masked(_evaluated(kernel, queries, keys), mask, 0.0)
+    kappa = _masked(kernel_matrix(kernel, queries, keys), mask, 0.0)
     return kappa if counts is None else kappa * counts.to(kappa)[..., None, :]
 
 

@@ -99,6 +99,7 @@ class Context:
                     "contiguous: True where next_states[k] differs from states[k + 1]; expected them equal."
                 )
         self.rewards, self.discounts, self.mask = rewards, discounts, valid
+        self._padding = None if bool(valid.all()) else ~valid
         self._terminal = front_rows(x_next, valid & ~read & ~linked)
         bootstrapped = read & ~linked
         self.points = torch.cat([x, front_rows(x_next, bootstrapped)], dim=-2)
@@ -253,7 +254,8 @@ class Context:
             raise TypeError(f"dtype: expected torch.float32 or torch.float64, got {dtype}.")
         moved = object.__new__(type(self))
         for name, value in vars(self).items():
-            setattr(moved, name, value.to(device, dtype if value.is_floating_point() else None))
+            kept = value is None or not value.is_floating_point()
+            setattr(moved, name, value if value is None else value.to(device, None if kept else dtype))
         finite("states", moved.points, f" in {dtype}")
         finite("rewards", moved.rewards, f" in {dtype}")
         return moved
@@ -277,7 +279,8 @@ class Context:
                 f"got {tuple(values.shape)}."
             )
         bootstrap = torch.gather(values, -1, self.successors.expand(*values.shape[:-1], n))
-        return (self.rewards + self.discounts * bootstrap - values[..., :n]).masked_fill(~self.mask, 0.0)
+        errors = torch.addcmul(self.rewards, self.discounts, bootstrap).sub_(values[..., :n])
+        return errors if self._padding is None else errors.masked_fill(self._padding, 0.0)
 
     def returns(self) -> tuple[Tensor, Tensor]:
         """Monte-Carlo returns G_k = R_k + γ_k G_{k+1} along each trajectory, and how much of them was seen.

@@ -4,7 +4,8 @@ import pickle
 import pytest
 import torch
 
-from icrl_agents.attention import KernelAttention, SoftmaxAttention, stable_step_size
+from icrl_agents.attention import KernelAttention, SoftmaxAttention
+from icrl_agents.kernel_matrix import stable_step_size
 from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear, ReLU, median_distance
 
 SCALES = torch.tensor([0.5, 2.0, 1.25], dtype=torch.float64)

@@ -12,9 +12,10 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from icrl_agents.attention import KernelAttention, SoftmaxAttention, check_kernel
+from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
+from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
 from icrl_agents.value_function import ValueFunction
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from icrl_agents.attention import Attention, attend
+from icrl_agents.attention import Attention, attend_points
 from icrl_agents.blockwise import BlockwiseMatrix
 from icrl_agents.context import Context
 from icrl_agents.error_dynamics import check_sweeps
@@ -37,13 +37,13 @@ def iterate(
     if num_sweeps == math.inf:
         return fixed_point(rule, context, step_size)
     distinct = weighted(context)
-    attention = attend(rule, distinct)
-    K = attention.over(distinct.points)
+    attention, K, step = attend_points(rule, distinct)
+    step = step_size * step
     w, v = torch.zeros_like(distinct.rewards), torch.zeros_like(distinct.points[..., 0])
     history = [w]
     for sweep in range(int(num_sweeps)):
         v = apply(K, w) if sweep > 0 else v
-        w = w + step_size * distinct.td_errors(v)
+        w = torch.addcmul(w, step, distinct.td_errors(v))
         history.append(w)
     coefficients = torch.stack(history, dim=-2)
     check_sweeps(rule, context, coefficients, K, v, step_size)
@@ -52,4 +52,4 @@ def iterate(
 
 def apply(K: Tensor | BlockwiseMatrix, w: Tensor) -> Tensor:
     """K w, ``(*batch, m)``, of ``w (*batch, n)``."""
-    return (K @ w[..., None])[..., 0]
+    return torch.mv(K, w) if isinstance(K, Tensor) and w.ndim == 1 else (K @ w[..., None])[..., 0]

@@ -23,12 +23,11 @@ from icrl_agents.attention import (
     BoundAttention,
     KernelAttention,
     SoftmaxAttention,
-    bind_kernel,
-    stable_step_size,
 )
 from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import check_convergence
+from icrl_agents.kernel_matrix import bind_kernel, stable_step_size
 from icrl_agents.kernels import Kernel
 from icrl_agents.value_function import ValueFunction
 
@@ -45,13 +44,17 @@ class _Landmarks(NamedTuple):
     B: Tensor
     mass: Tensor | None
 
-    def rows(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """κ(x, Z) ``(b, m)``, and the same divided by the normaliser."""
-        kappa = self.kernel(states, self.Z)
+    def rows(self, points: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """κ(x, Z) ``(b, m)``, and the same divided by the normaliser; ``keys (b,)`` says which points are keys.
+
+        No normaliser is smaller than κ of a key among its terms: of a landmark, and of the point itself if it is a key.
+        """
+        kappa = self.kernel(points, self.Z)
         if self.mass is None:
             return kappa, kappa
-        own = self.kernel(states[:, None], states[:, None])[:, 0, 0]  # no normaliser is smaller than κ(x, x)
-        return kappa, kappa / torch.maximum(kappa @ self.mass, own)[:, None]
+        own = self.kernel(points[:, None], points[:, None])[:, 0, 0].masked_fill(~keys, 0.0)
+        normaliser = torch.maximum(kappa @ self.mass, torch.maximum(kappa.amax(-1), own))
+        return kappa, kappa / normaliser.masked_fill(normaliser == 0, 1.0)[:, None]
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,8 @@ class Nystrom:
         states = context.states[context.mask]
         chosen = torch.randint(len(states), (self.sample,), generator=generator).to(states.device)
         exact = attention.expand(states[chosen], w[:, None])[:, 0]
-        approximate = landmarks.rows(states[chosen])[1] @ (landmarks.B @ a)
+        keys = torch.ones_like(chosen, dtype=torch.bool)
+        approximate = landmarks.rows(states[chosen], keys)[1] @ (landmarks.B @ a)
         return float((approximate - exact).norm() / exact.norm().clamp(min=torch.finfo(exact.dtype).tiny))
 
 
@@ -155,13 +159,13 @@ def _inverse_root(kappa: Tensor, epsilon: float) -> Tensor:
     return U[:, kept] * eigenvalues[kept].rsqrt()
 
 
-def _blocks(context: Context) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
-    """Blocks of transitions: their slice, the points that they need, and where in these are x_k and x′_k."""
+def _blocks(context: Context) -> Iterator[tuple[slice, tuple[Tensor, Tensor], Tensor, Tensor]]:
+    """Blocks of transitions: their slice, the points that they need and which are keys, and where x_k and x′_k are."""
     for first in range(0, len(context), _ROWS):
         block = slice(first, min(first + _ROWS, len(context)))
         own = torch.arange(block.start, block.stop, device=context.device)
         needed, place = torch.unique(torch.cat([own, context.successors[block]]), return_inverse=True)
-        yield block, context.points[needed], place[: len(own)], place[len(own) :]
+        yield block, (context.points[needed], needed < len(context)), place[: len(own)], place[len(own) :]
 
 
 def _moments(landmarks: _Landmarks, context: Context) -> tuple[Tensor, Tensor]:
@@ -169,7 +173,7 @@ def _moments(landmarks: _Landmarks, context: Context) -> tuple[Tensor, Tensor]:
     m = len(landmarks.Z)
     C, b = torch.zeros(m, m, dtype=torch.float64, device=context.device), 0.0
     for block, points, own, following in _blocks(context):
-        kappa, features = landmarks.rows(points)
+        kappa, features = landmarks.rows(*points)
         sent = kappa[own] * context.mask[block, None]
         C += sent.mT @ (context.discounts[block, None] * features[following] - features[own])
         b = b + sent.mT @ context.rewards[block]
@@ -183,7 +187,7 @@ def _coefficients(landmarks: _Landmarks, context: Context, a: Tensor, alpha: flo
     depths = torch.arange(len(sums), device=a.device).to(a)[:, None]
     w = a.new_empty((len(sums), len(context)))
     for block, points, own, following in _blocks(context):
-        values = (landmarks.B @ sums.mT).mT @ landmarks.rows(points)[1].mT
+        values = (landmarks.B @ sums.mT).mT @ landmarks.rows(*points)[1].mT
         errors = depths * context.rewards[block] + context.discounts[block] * values[:, following] - values[:, own]
         w[:, block] = alpha * errors.masked_fill(~context.mask[block], 0.0)
     return w

@@ -11,12 +11,12 @@ from icrl_agents.attention import (
     KernelAttention,
     SoftmaxAttention,
     StepSize,
-    check_kernel,
     check_step_size,
 )
 from icrl_agents.context import Context, check_context
 from icrl_agents.evaluators.iteration import iterate
 from icrl_agents.evaluators.nystrom import Nystrom
+from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
 from icrl_agents.value_function import ValueFunction
 

@@ -1,0 +1,85 @@
+"""Kernels on the states of a context: checked, bound, evaluated, and the largest stable step of their sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from icrl_agents.blockwise import row_blocks
+from icrl_agents.kernels import Kernel
+
+
+def check_kernel(kernel: Kernel) -> Kernel:
+    """Returns ``kernel`` if it can be called; raises TypeError otherwise."""
+    if not callable(kernel) or isinstance(kernel, type):
+        raise TypeError(
+            f"kernel: expected a kernel such as RBF(0.5) or a callable (x (m, d), y (n, d)) -> (m, n), got {kernel!r}."
+        )
+    return kernel
+
+
+def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
+    """The kernel for one context: of a kernel whose scale is the context's, one with a fixed scale."""
+    bind = getattr(kernel, "bind", None)
+    return kernel if bind is None else bind(keys, mask)
+
+
+def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
+    """κ(queries, keys), ``(*batch, m, n)``, in the type of the queries.
+
+    Raises:
+        ValueError: If the kernel gives anything but one number per query and key.
+    """
+    kappa = kernel(queries, keys)
+    expected = (queries.shape[-2], keys.shape[-2])
+    if not isinstance(kappa, Tensor) or kappa.shape[-2:] != expected:
+        got = tuple(kappa.shape) if isinstance(kappa, Tensor) else type(kappa).__name__
+        raise ValueError(f"kernel: expected a tensor (*batch, m, n) = (..., {expected[0]}, {expected[1]}), got {got}.")
+    return kappa.to(queries)
+
+
+def check_finite(weights: Tensor) -> None:
+    """Raises ValueError if a weight is not finite.
+
+    A sum is finite where all its terms are, and takes one pass; where it overflows, look at each.
+    """
+    if not bool(torch.isfinite(weights.detach().sum())) and not bool(torch.isfinite(weights).all()):
+        raise ValueError(
+            "kernel: gives NaN or overflows on these states; expected finite numbers. Scale the states down, or "
+            "take a kernel that is bounded, such as RBF, or softmax attention, which normalises."
+        )
+
+
+def stable_step_size(kernel: Kernel, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> Tensor:
+    """Step size α = 1 / max_j Σ_i c_i |κ(x_i, x_j)| of a context, ``(*batch,)``; 1 where every κ is 0.
+
+    Args:
+        kernel: κ.
+        keys: States ``(*batch, n, d)``.
+        mask: True for transitions, ``(*batch, n)``.
+        counts: Number of transitions c that each key stands for, ``(*batch, n)``; default one each.
+    """
+    if keys.shape[-2] == 0:
+        return keys.new_ones(keys.shape[:-2])
+    visits = mask.to(keys) if counts is None else counts
+    blocks = row_blocks(keys, keys.shape[-2] * mask.shape[:-1].numel())
+    return largest_step(column_sums((kernel_matrix(kernel, block, keys) for block in blocks), visits), mask)
+
+
+def column_sums(rows: Iterable[Tensor], visits: Tensor) -> Tensor:
+    """Σ_i c_i |κ_ij|, ``(*batch, n)``, of κ in blocks of rows and c = ``visits (*batch, n)``."""
+    sums, done = torch.zeros_like(visits), 0
+    for block in rows:
+        through = visits[..., None, done : done + block.shape[-2]]
+        sums = sums + (through @ block.abs())[..., 0, :]
+        done += block.shape[-2]
+    return sums
+
+
+def largest_step(sums: Tensor, mask: Tensor) -> Tensor:
+    """1 / max_j of the sums ``(*batch, n)`` over the transitions, ``(*batch,)``; 1 where all are 0."""
+    largest = sums.masked_fill(~mask, 0.0).amax(-1)
+    check_finite(largest)
+    return torch.where(largest > 0, 1.0 / largest.clamp(min=torch.finfo(sums.dtype).tiny), 1.0)
