@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,11 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array
     """Returns a tensor as it is, and a copy of anything else: arrays (of any memory layout), lists, numbers.
 
     Raises:
-        TypeError: If ``value`` is not a rectangular array of numbers, naming the argument.
+        TypeError: If ``value`` is not a rectangular array of numbers, naming the argument, or a sparse tensor.
     """
     if isinstance(value, Tensor):
+        if value.layout != torch.strided:
+            raise TypeError(f"{name}: expected a dense tensor, got one of layout {value.layout}; take .to_dense().")
         return value
     try:
         if isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, Tensor) for v in value):
@@ -47,6 +50,18 @@ def floating(name: str, value: Any, *, integers: bool = False) -> Tensor:  # noq
     )
 
 
+def reals(name: str, value: Any) -> Tensor:  # noqa: ANN401
+    """Returns real numbers of any type as a new float64 tensor without a gradient.
+
+    Raises:
+        TypeError: If they are booleans or complex.
+    """
+    tensor = as_tensor(name, value).detach()
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise TypeError(f"{name}: expected real numbers, got {tensor.dtype}.")
+    return tensor.to(torch.float64, copy=True)
+
+
 def boolean(name: str, value: Any, like: Tensor) -> Tensor:  # noqa: ANN401
     """Returns a new boolean tensor of the shape and on the device of ``like``.
 
@@ -61,6 +76,17 @@ def boolean(name: str, value: Any, like: Tensor) -> Tensor:  # noqa: ANN401
     return torch.empty_like(like, dtype=torch.bool).copy_(tensor)
 
 
+def check_list(name: str, items: Any, kind: type, hint: str = "") -> None:  # noqa: ANN401 - checked here
+    """Raises TypeError or ValueError, ``hint`` at its end, if ``items`` is no list of ``kind``, one at least."""
+    if isinstance(items, (kind, str)) or not isinstance(items, Sequence):
+        raise TypeError(f"{name}: expected a list of {kind.__name__} objects, got {type(items).__name__}.")
+    if len(items) == 0:
+        raise ValueError(f"{name}: expected at least one, got none{hint}.")
+    for i, item in enumerate(items):
+        if not isinstance(item, kind):
+            raise TypeError(f"{name}: expected {kind.__name__} objects, got {type(item).__name__} at index {i}.")
+
+
 def same_shape(name: str, tensor: Tensor, shape: torch.Size) -> None:
     """Raises ValueError if ``tensor`` has another shape than the states ask for."""
     if tensor.shape != shape:
@@ -73,6 +99,12 @@ def finite(name: str, tensor: Tensor, detail: str = "") -> None:
     if not bool(good.all()):
         where = tuple((~good).nonzero()[0].tolist())
         raise ValueError(f"{name}: expected finite numbers{detail}, got {tensor[where].item()} at index {where}.")
+
+
+def power_of_two(x: Tensor) -> Tensor:
+    """Returns a power of two near the largest |x|, 1 where there is none: to divide by before squares, exactly."""
+    largest = x.abs().amax() if x.numel() else x.new_zeros(())
+    return largest / 2.0 / torch.frexp(largest)[0] if bool(largest > 0) else torch.ones_like(largest)
 
 
 def front_rows(rows: Tensor, chosen: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ context's transitions; a query is never a key.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -178,8 +179,9 @@ def check_step_size(step_size: Any, *, auto: bool = True) -> StepSize:  # noqa: 
     """Returns ``step_size`` if it is positive and finite (or ``"auto"`` where allowed); raises ValueError otherwise."""
     if auto and isinstance(step_size, str) and step_size == "auto":
         return "auto"
-    if isinstance(step_size, Real) and not isinstance(step_size, bool) and 0 < float(step_size) < float("inf"):
-        return float(step_size)
+    with contextlib.suppress(OverflowError):  # of an integer beyond the largest float
+        if isinstance(step_size, Real) and not isinstance(step_size, bool) and 0 < float(step_size) < float("inf"):
+            return float(step_size)
     alternative = " or 'auto'" if auto else ""
     raise ValueError(f"step_size: expected a positive number{alternative}, got {step_size!r}.")
 

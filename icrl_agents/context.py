@@ -9,8 +9,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import FLOATING, boolean, finite, floating, front_rows, same_shape, take_rows
+from icrl_agents.arrays import FLOATING, boolean, check_list, finite, floating, front_rows, same_shape, take_rows
 from icrl_agents.episode import Episode, episode_arrays
+from icrl_agents.machine import check_device
 
 
 class Context:
@@ -123,7 +124,7 @@ class Context:
                 or holds NaN or inf where it would be read; or if ``gamma`` lies outside [0, 1].
         """
         gamma = _discount(gamma)
-        _check_sequence("episodes", episodes, Episode)
+        check_list("episodes", episodes, Episode, "; an empty context needs Context(...)")
         arrays = [episode_arrays(i, episode) for i, episode in enumerate(episodes)]
         dim = arrays[0][0].shape[-1]
         for i, (observations, _) in enumerate(arrays):
@@ -248,8 +249,12 @@ class Context:
 
         Raises:
             TypeError: If ``dtype`` is another one.
-            ValueError: If a state or reward is too large for ``dtype``.
+            ValueError: If a state or reward is too large for ``dtype``, or ``device`` is not there.
         """
+        if isinstance(device, str) and not device.startswith("meta"):  # which holds shapes and cannot compute
+            check_device(device)
+        elif device is not None and not isinstance(device, (str, torch.device)):
+            raise TypeError(f"device: expected a torch device or its name, such as 'cpu', got {device!r}.")
         if dtype is not None and dtype not in FLOATING:
             raise TypeError(f"dtype: expected torch.float32 or torch.float64, got {dtype}.")
         moved = object.__new__(type(self))
@@ -270,9 +275,12 @@ class Context:
             δ, shape ``(*batch, n)``.
 
         Raises:
+            TypeError: If ``values`` is no tensor.
             ValueError: If ``values`` has another number of points.
         """
         n = len(self)
+        if not isinstance(values, Tensor):
+            raise TypeError(f"values: expected a tensor, v at the context's points, got {type(values).__name__}.")
         if values.ndim == 0 or values.shape[-1] != self.points.shape[-2]:
             raise ValueError(
                 f"values: expected v at the context's points, shape (..., {self.points.shape[-2]}), "
@@ -307,16 +315,6 @@ def _discount(gamma: float) -> float:
     return float(gamma)
 
 
-def _check_sequence(name: str, items: Sequence[Any], kind: type) -> None:
-    if isinstance(items, kind) or not isinstance(items, Sequence):
-        raise TypeError(f"{name}: expected a list of {kind.__name__} objects, got {type(items).__name__}.")
-    if len(items) == 0:
-        raise ValueError(f"{name}: expected at least one, got none; an empty context needs Context(...).")
-    for i, item in enumerate(items):
-        if not isinstance(item, kind):
-            raise TypeError(f"{name}: expected {kind.__name__} objects, got {type(item).__name__} at index {i}.")
-
-
 def check_context(context: Context) -> None:
     """Raises TypeError, saying how to make one, if ``context`` is no Context."""
     if not isinstance(context, Context):
@@ -327,7 +325,7 @@ def check_context(context: Context) -> None:
 
 
 def _check_contexts(contexts: Sequence[Context]) -> None:
-    _check_sequence("contexts", contexts, Context)
+    check_list("contexts", contexts, Context, "; an empty context needs Context(...)")
     for i, context in enumerate(contexts):
         if context.points.ndim != 2:
             raise ValueError(f"contexts: expected contexts without batch dimensions, got {context!r} at index {i}.")

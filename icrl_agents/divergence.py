@@ -1,7 +1,8 @@
 """Iterations that do not converge: noticed from what a fit has computed anyway, and only then measured.
 
 Where attention is diagonal enough, weighted softmax TD keeps |v| ≤ r_max/(1 − γ), as every policy does (arXiv
-2605.07333, convergence). Other iterations have no such bound; of them, the growth of their TD errors is watched.
+2605.07333, convergence). Other iterations have no such bound; of them, the growth of their TD errors is watched. Nor
+is there one at γ = 1: where no transition that ends is reached, values grow by as much in every sweep, for ever.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ spectral radius is not below 1 or they are beyond twice the bound: a contracting
 GROWTH = 1e6
 """TD errors that have grown this much are an error; by more than 2 and by its spectral radius, a warning."""
 _GROWN, _EXCEEDED, _FAR, _NOTICEABLE, _SHORTEST = 2.0, 1.001, 2.0, 1.05, 10
+_SETTLED, _ENDLESS = 1e-3, 1e-5
+"""At γ = 1, values have settled where a sweep changes them by no more than this share of what the first one did; a
+spectral radius this near to 1 is 1."""
 _REMEDY = "take a smaller step_size, a narrower kernel, centred or scaled states, or fewer {unit}s"
 
 
@@ -33,10 +37,17 @@ class DivergenceWarning(RuntimeWarning):
 
 
 class Measured(NamedTuple):
-    """Spectral radius of an iteration, and the kernel diagonality of softmax attention (None of others)."""
+    """Spectral radius of an iteration; of attention also what else is known of it.
+
+    Args:
+        spectral_radius: Of the iteration.
+        diagonality: The kernel diagonality of softmax attention; None of others.
+        endless: Whether from some states no end is ever reached; None where that was not asked.
+    """
 
     spectral_radius: float
     diagonality: float | None = None
+    endless: bool | None = None
 
 
 class Bounded(NamedTuple):
@@ -58,6 +69,7 @@ def check_convergence(
     unit: str = "sweep",
     bounded: Bounded | None = None,
     measure: Callable[[int], Measured] | None = None,
+    discounted: bool = True,
 ) -> None:
     """Warns or raises where a fit has not converged; otherwise it costs a few passes over vectors.
 
@@ -68,6 +80,7 @@ def check_convergence(
         bounded: The values, where they are bounded.
         measure: What to tell of one context, by its index in the flattened batch; by default the rate of the last
             half of the iteration, of at least 10.
+        discounted: False of iterations that ignore γ.
 
     Raises:
         DivergenceError: If coefficients are not finite, values exceed the bound by ``FACTOR``, or TD errors have grown
@@ -83,9 +96,12 @@ def check_convergence(
         excess = torch.zeros_like(growth) if bounded is None else _peak(bounded.last).flatten() / _positive(bound)
         index = int((growth / _GROWN + excess / _EXCEEDED).argmax())
         if not (bool((growth <= _GROWN).all()) and bool((excess <= _EXCEEDED).all())):
-            w = w.reshape(-1, *w.shape[-2:])
-            values = _peak(bounded.at(coefficients.detach()).mT).reshape(len(w), -1)[index] if bounded else None
-            _judge(w[index], values, float(bound[index]), float(context.discounts.max()), unit, index, measure)
+            values = _peak(bounded.at(w).mT).reshape(len(growth), -1)[index] if bounded else None
+            each = w.reshape(-1, *w.shape[-2:])[index]
+            if _judge(each, values, float(bound[index]), float(context.discounts.max()), unit, index, measure):
+                return
+        if discounted and w.shape[-2] > _SHORTEST and bool(torch.isinf(bound).any()):
+            _check_ends(context, w, unit, bounded, measure)
 
 
 def check_finite(coefficients: Tensor, unit: str = "sweep") -> None:
@@ -103,7 +119,8 @@ def value_bound(context: Context) -> Tensor:
     """r_max/(1 − γ), ``(*batch,)``, with the largest |R_k| and γ_k of each context; infinite where γ is 1."""
     if len(context) == 0:
         return context.rewards.new_zeros(context.rewards.shape[:-1])
-    return context.rewards.detach().abs().amax(-1) / (1.0 - context.discounts.amax(-1))
+    rewards, gamma = context.rewards.detach().abs().amax(-1), context.discounts.amax(-1)
+    return torch.where(gamma < 1.0, rewards / (1.0 - gamma), float("inf"))
 
 
 def _judge(
@@ -114,8 +131,8 @@ def _judge(
     unit: str,
     index: int,
     measure: Callable[[int], Measured] | None,
-) -> None:
-    """Raises or warns about one context: its coefficients ``(L+1, k)`` and largest values ``(L+1,)``."""
+) -> bool:
+    """Raises or warns, or returns False, about one context: coefficients ``(L+1, k)``, largest values ``(L+1,)``."""
     steps = _peak(w.diff(dim=0))
     depth, growth = len(steps), float(steps[-1] / _positive(steps[0]))
     if values is not None and bool((values > FACTOR * bound).any()):
@@ -128,16 +145,17 @@ def _judge(
         raise DivergenceError(_message(found, _measured(steps, index, measure), gamma, unit))
     beyond = values is not None and bool((values > _EXCEEDED * bound).any())
     if not beyond and measure is None and depth < _SHORTEST:
-        return
+        return False
     measured = _measured(steps, index, measure)
     far = values is not None and bool((values > _FAR * bound).any())
     stalls = beyond and measured.spectral_radius > 1.0 - 1e-9
     if not far and not stalls and measured.spectral_radius**depth < _NOTICEABLE:
-        return
+        return False
     found = f"TD errors have grown {growth:.3g}-fold in {depth} {unit}s"
     if values is not None and beyond:
         found = f"values reach {float(values.max()):.4g} in {depth} {unit}s, beyond r_max/(1 − γ) = {bound:.4g}"
     warnings.warn(_message(found, measured, gamma, unit), DivergenceWarning, stacklevel=5)
+    return True
 
 
 def _measured(steps: Tensor, index: int, measure: Callable[[int], Measured] | None) -> Measured:
@@ -149,12 +167,34 @@ def _measured(steps: Tensor, index: int, measure: Callable[[int], Measured] | No
 
 
 def _message(found: str, measured: Measured, gamma: float, unit: str) -> str:
-    radius, diagonality = measured
+    radius, diagonality, _ = measured
     numbers = f"spectral radius {radius:.6g}"
     if diagonality is not None:
         numbers += f", kernel diagonality {diagonality:.3g}; more than (1 + γ)/2 = {(1 + gamma) / 2:.4g} would suffice"
     verdict = "does not contract" if radius > 1.0 - 1e-9 else "contracts, but not to values that a policy could have,"
     return f"{found}: the iteration {verdict} on this context ({numbers}); {_REMEDY.format(unit=unit)}."
+
+
+def _check_ends(
+    context: Context, w: Tensor, unit: str, bounded: Bounded | None, measure: Callable[[int], Measured] | None
+) -> None:
+    """Warns of a context with γ = 1 and without ends: its coefficients ``(*batch, L+1, k)`` never settle."""
+    moved = w.diff(dim=-2) if bounded is None else bounded.at(w.diff(dim=-2)[..., [0, -1], :]).mT
+    peaks = _peak(moved).reshape(-1, moved.shape[-2])
+    unsettled = torch.isinf(value_bound(context)).flatten() & (peaks[:, -1] > _SETTLED * peaks[:, 0])
+    ends = ((context.discounts < 1.0) & context.mask).any(-1).flatten()
+    steps = _peak(w.diff(dim=-2)).reshape(len(peaks), -1)
+    for index in unsettled.nonzero().flatten().tolist():
+        found = _measured(steps[index], index, measure)
+        endless = not bool(ends[index]) and found.spectral_radius > 1.0 - _ENDLESS
+        if endless if found.endless is None else found.endless:
+            text = (
+                f"values have not settled after {w.shape[-2] - 1} {unit}s: at γ = 1, states of this context from which "
+                f"no transition that ends is reached have no finite value, and L {unit}s give sums over L steps; take "
+                "γ < 1, episodes that terminate, or AverageRewardTD."
+            )
+            warnings.warn(text, DivergenceWarning, stacklevel=5)
+            return
 
 
 def _peak(rows: Tensor) -> Tensor:

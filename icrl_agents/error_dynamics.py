@@ -6,6 +6,7 @@ mean discounted routing to next states: v = M w, w ← w + α(r − G w), G = M 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from icrl_agents.weighted_context import WeightedContext, weighted
 
 LARGEST_SPECTRUM = 256
 """States up to which eigenvalues are computed; beyond, the power iteration estimates the largest one."""
-_POWERS = 100
+_POWERS, _MOST_POWERS, _SETTLED, _DOUBLINGS = 100, 2_000, 1e-6, 20
 
 
 class ErrorDynamics(NamedTuple):
@@ -31,12 +32,14 @@ class ErrorDynamics(NamedTuple):
         context: The context, its equal states kept once.
         attention: Bound to it.
         weights: M, ``(*batch, D, D)``.
+        passed: ΓM′, ``(*batch, D, D)``.
         system: G, ``(*batch, D, D)``; the identity in the padding.
     """
 
     context: WeightedContext
     attention: BoundAttention
     weights: Tensor
+    passed: Tensor
     system: Tensor
 
     def diagonality(self) -> Tensor:
@@ -48,6 +51,22 @@ class ErrorDynamics(NamedTuple):
         """I − αG, ``(*batch, D, D)``; 0 in the padding."""
         identity = torch.eye(self.system.shape[-1]).to(self.system)
         return (identity - step_size * self.system).masked_fill(~self.context.mask[..., None], 0.0)
+
+    def endless(self, rule: Attention, index: int) -> bool:
+        """Whether some states of context ``index`` keep more than half of their bootstrapped value for 2²⁰ steps.
+
+        A state hands its value on to its next states, and through their attention to states again, ΓM′. Attention
+        without a normaliser is given one, so that only ends take something away.
+        """
+        passed = self.passed
+        if not isinstance(rule, SoftmaxAttention):
+            kept = self.context.routed(torch.ones_like(self.context.points[..., :1]))
+            total = passed.abs().sum(-1, keepdim=True)
+            passed = passed.abs() * kept / total.masked_fill(total == 0, 1.0)
+        passed = passed.reshape(-1, *passed.shape[-2:])[index]
+        for _ in range(_DOUBLINGS):
+            passed = passed @ passed
+        return bool((passed.sum(-1) > 0.5).any())
 
 
 def check_sweeps(
@@ -93,7 +112,8 @@ def check_layers(
     elif hasattr(layer, "step_size"):
         check_sweeps(layer.attention, context, coefficients[0], weights[0], values, layer.step_size, "layer")
     else:
-        check_convergence(context, coefficients[0], unit="layer")
+        discounted = getattr(layer, "prompt", "discounted") == "discounted"
+        check_convergence(context, coefficients[0], unit="layer", discounted=discounted)
 
 
 def measured(rule: Attention, context: Context, step_size: float, index: int) -> Measured:
@@ -104,7 +124,8 @@ def measured(rule: Attention, context: Context, step_size: float, index: int) ->
     operators = dynamics.operator(step_size)
     radius = spectral_radius(operators.reshape(-1, *operators.shape[-2:])[index])
     diagonality = float(dynamics.diagonality().flatten()[index]) if isinstance(rule, SoftmaxAttention) else None
-    return Measured(radius, diagonality)
+    known = len(dynamics.context) <= LARGEST_SPECTRUM and float(context.discounts.max()) == 1.0
+    return Measured(radius, diagonality, dynamics.endless(rule, index) if known else None)
 
 
 def error_dynamics(rule: Attention, context: Context) -> ErrorDynamics | None:
@@ -116,18 +137,24 @@ def error_dynamics(rule: Attention, context: Context) -> ErrorDynamics | None:
     weights = attention(distinct.points)
     own = weights[..., : len(distinct), :]
     both = distinct.mask[..., None, :] & distinct.mask[..., :, None]
-    system = torch.where(both, own - distinct.routed(weights), torch.eye(len(distinct)).to(own))
-    return ErrorDynamics(distinct, attention, own, system)
+    passed = distinct.routed(weights)
+    system = torch.where(both, own - passed, torch.eye(len(distinct)).to(own))
+    return ErrorDynamics(distinct, attention, own, passed, system)
 
 
 def spectral_radius(operator: Tensor) -> float:
     """The largest |eigenvalue| of one ``operator (D, D)``; of a large one an estimate from its powers."""
     if len(operator) <= LARGEST_SPECTRUM:
         return float(torch.linalg.eigvals(operator.double()).abs().amax()) if len(operator) else 0.0
-    z, growth = torch.ones(len(operator), dtype=operator.dtype, device=operator.device), []
-    for _ in range(_POWERS):
-        z = operator @ z
-        norm = z.norm().clamp(min=torch.finfo(z.dtype).tiny)
-        z = z / norm
-        growth.append(norm.log())
-    return float(torch.stack(growth[_POWERS // 2 :]).mean().exp())
+    z, found = torch.ones(len(operator), dtype=operator.dtype, device=operator.device), math.inf
+    for _ in range(_MOST_POWERS // _POWERS):  # until they are past what grows before it decays
+        growth = []
+        for _ in range(_POWERS):
+            z = operator @ z
+            norm = z.norm().clamp(min=torch.finfo(z.dtype).tiny)
+            z = z / norm
+            growth.append(norm.log())
+        found, before = float(torch.stack(growth[_POWERS // 2 :]).mean()), found
+        if abs(found - before) < _SETTLED:
+            break
+    return math.exp(found)

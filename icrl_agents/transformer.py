@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.context import Context, check_context
-from icrl_agents.divergence import DivergenceError
+from icrl_agents.divergence import DivergenceError, check_finite
 from icrl_agents.error_dynamics import check_layers
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
 from icrl_agents.weighted_context import weighted
@@ -183,8 +183,9 @@ class InContextTransformer(nn.Module):
 
         def basis(queries: Tensor) -> Tensor:
             layers = self._run(context, *self._start(context, queries, self._bind(context)))
-            values = [self._layers[0].read_out(tokens) for tokens in layers]
-            return torch.stack(values, dim=-1)[..., values[0].shape[-1] - queries.shape[-2] :, :]
+            values = torch.stack([self._layers[0].read_out(tokens) for tokens in layers], dim=-1)
+            check_finite(values.mT, "layer")
+            return values[..., values.shape[-2] - queries.shape[-2] :, :]
 
         depths = torch.eye(self.num_layers + 1, dtype=context.dtype, device=context.device)
         return ValueFunction([basis], [depths.expand(*context.points.shape[:-2], *depths.shape)], context)
@@ -202,9 +203,8 @@ class InContextTransformer(nn.Module):
 
     def _start(self, context: Context, queries: Tensor | None, bases: Sequence[Basis]) -> tuple[Tensor, list[Tensor]]:
         """The tokens before the first layer, and each block's weights, which never change."""
-        layers = self._layers
-        tokens = layers[0].tokens(context, context.points[..., :0, :] if queries is None else queries)
-        return tokens, [layer.attend(basis, tokens) for layer, basis in zip(layers, bases, strict=True)]
+        tokens = self._layers[0].tokens(context, context.points[..., :0, :] if queries is None else queries)
+        return tokens, [layer.attend(basis, tokens) for layer, basis in zip(self._layers, bases, strict=True)]
 
     def _run(self, context: Context, tokens: Tensor, weights: Sequence[Tensor]) -> Iterator[Tensor]:
         yield tokens

@@ -7,6 +7,8 @@ import operator
 from collections.abc import Collection
 from typing import Any
 
+import numpy as np
+
 LONGEST_LIST = 12
 """Options are not all listed beyond this number where there is a close one to suggest."""
 MOST_SEEDS = 100_000
@@ -92,12 +94,26 @@ def real(
     expected = f"a finite number in {left}{low:g}, {high:g}{right}"
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be {expected}; got {value!r} of type {type(value).__name__}.")
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer beyond every float
+        raise ValueError(f"{name} must be {expected}; got an integer of more than 300 digits.") from None
     above = number > low if low_open else number >= low
     below = number < high if high_open else number <= high
     if not (math.isfinite(number) and above and below):
         raise ValueError(f"{name} must be {expected}; got {number!r}.")
     return number
+
+
+def generator(name: str, value: object) -> np.random.Generator:
+    """Return ``value`` if it is a NumPy generator.
+
+    Raises:
+        TypeError: If it is anything else, such as a seed.
+    """
+    if not isinstance(value, np.random.Generator):
+        raise TypeError(f"{name} must be a NumPy generator such as np.random.default_rng(0); got {value!r}.")
+    return value
 
 
 def discount(gamma: object) -> float:

@@ -93,6 +93,7 @@ def random_cartpole(*, gamma: float = 0.9, task_seed: int = 0) -> CartPoleProces
 
 def random_cartpoles(count: int, rng: np.random.Generator, *, gamma: float = 0.9) -> list[CartPoleProcess]:
     """Return ``count`` independent processes with the law of :func:`random_cartpole`, drawn from one stream."""
+    rng = arguments.generator("rng", rng)
     return [_draw(rng, rng, gamma) for _ in range(arguments.integer("count", count, 1))]
 
 

@@ -116,7 +116,9 @@ def boyan_chains(
         (5, 3)
     """
     count = arguments.integer("count", count, 1)
-    return _draw(_boyan, count, [rng] * 3, num_states, gamma, features, num_features, representable)
+    return _draw(
+        _boyan, count, [arguments.generator("rng", rng)] * 3, num_states, gamma, features, num_features, representable
+    )
 
 
 def loop_chains(
@@ -133,7 +135,9 @@ def loop_chains(
     """Return ``count`` independent chains with the law of :func:`loop_chain`; arguments as of ``boyan_chains``."""
     law = partial(_loop, sparsity=arguments.real("sparsity", sparsity, 0.0, 1.0))
     count = arguments.integer("count", count, 1)
-    return _draw(law, count, [rng] * 3, num_states, gamma, features, num_features, representable)
+    return _draw(
+        law, count, [arguments.generator("rng", rng)] * 3, num_states, gamma, features, num_features, representable
+    )
 
 
 def _boyan(count: int, S: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -151,7 +151,7 @@ def _frozen_array(name: str, value: object, rank: int) -> np.ndarray:
     """Return a read-only float64 copy of ``value`` with ``rank`` axes, none of them empty."""
     try:
         array = np.array(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{name} must be an array of real numbers with {rank} axes; {error}.") from None
     if array.ndim != rank or array.size == 0:
         raise ValueError(f"{name} must be a non-empty array with {rank} axes; got shape {array.shape}.")

@@ -72,7 +72,13 @@ class RKHSProcess:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        self._draw()
+        try:
+            self._draw()
+        except OverflowError:
+            raise ValueError(
+                f"length_scale={self.length_scale:g} and noise={self.noise:g} must have squares that are numbers; "
+                "use smaller ones."
+            ) from None
 
     def _draw(self) -> None:
         """Draw z and c, and scale c to a mean square of one: cᵀMc = 1 with M_ij = E_μ[κ(s, z_i) κ(s, z_j)]."""

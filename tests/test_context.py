@@ -99,7 +99,7 @@ def test_batched_contexts_equal_their_parts_whatever_the_padding_holds(evaluator
         mask[b, rows] = True
         tensors = (part.states, part.next_states, part.rewards, part.discounts)
         for array, tensor in zip(arrays, tensors, strict=True):
-            array[b, rows] = tensor
+            array[b, rows] = tensor.numpy()
     states, next_states, rewards, discounts = arrays
     batches = [
         Context(states, rewards, discounts, next_states, mask=mask),

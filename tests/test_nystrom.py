@@ -83,7 +83,7 @@ LOPSIDED = torch.eye(DIM) + torch.ones(DIM, DIM).triu(1)
 MISTAKES = {
     "landmarks: expected an integer ≥ 1, got 0": lambda: Nystrom(0),
     "sample: expected an integer ≥ 1, got 2.5": lambda: Nystrom(sample=2.5),
-    "expected one with transitions and without batch": lambda: Nystrom().iterate(None, Context.stack([SMALL]), 1, 1.0),
+    "expected one without batch dimensions": lambda: Nystrom().iterate(None, Context.stack([SMALL]), 1, 1.0),
     "needs a symmetric kernel": (
         lambda: WeightedSoftmaxTD(DotProduct(LOPSIDED), 3, approximation=Nystrom()).fit(SMALL)
     ),
@@ -95,6 +95,15 @@ MISTAKES = {
 def test_mistakes_are_named(message):
     with pytest.raises(ValueError, match=message):
         MISTAKES[message]()
+
+
+def test_an_empty_context_has_the_value_0_as_without_landmarks():
+    empty = Context(np.zeros((0, DIM)), [], [], np.zeros((0, DIM)))
+    for make in (lambda **k: WeightedSoftmaxTD(RBF(), 4, **k), lambda **k: KernelTD(RBF(), 4, **k)):
+        value = make(approximation=Nystrom(3)).fit(empty)
+        assert value.max_depth == 4
+        assert value.approximation_error == 0.0
+        assert torch.equal(value(QUERIES), make().fit(empty)(QUERIES))
 
 
 def test_what_is_no_approximation_is_refused():

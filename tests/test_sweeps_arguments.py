@@ -25,6 +25,17 @@ def test_divergence_is_an_error_that_names_the_sweep():
         TabularTD(3_000, step_size=2.5).fit(CONTEXT)
 
 
+def test_a_limit_has_one_depth_which_is_said():
+    for evaluator in (TabularTD(math.inf), evaluators.LSTD(1.0), evaluators.MonteCarlo(), TabularTD(0)):
+        value = evaluator.fit(CONTEXT)
+        close(value.at_depth(0)(QUERIES), value(QUERIES), 0)
+        for depth in (5, math.inf):
+            with pytest.raises(
+                ValueError, match=r"depth: .* from 0 to 0, got .*; of num_sweeps=math.inf, .* fit with num"
+            ):
+                value.at_depth(depth)
+
+
 def test_the_effective_sample_size_counts_the_transitions_a_value_rests_on():
     context = Context(np.eye(3)[[0, 0, 1, 2]], np.ones(4), np.zeros(4), np.eye(3)[[0, 1, 2, 0]])
     states = np.array([[1.0, 0, 0], [0, 1.0, 0], [0.5, 0.5, 0.5]])

@@ -7,11 +7,13 @@ spectral radius, the rate per sweep in the long run, below 1 exactly where the s
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import as_tensor, floating
 from icrl_agents.context import Context
 from icrl_agents.diagnostics.expected_update import FiniteChain, expected_updates
 from icrl_agents.kernels import Kernel
@@ -40,10 +42,11 @@ def kernel_diagonality(matrix: Tensor, mask: Tensor | None = None) -> Diagonalit
         >>> kernel_diagonality(torch.tensor([[0.75, 0.25], [0.5, 0.5]]))
         Diagonality(minimum=tensor(0.5000), mean=tensor(0.6250))
     """
+    matrix = floating("matrix", matrix)
     if matrix.ndim < 2 or 0 in matrix.shape[-2:]:
         raise ValueError(f"matrix: expected shape (*batch, S, S) with S ≥ 1, got {tuple(matrix.shape)}.")
     diagonal = matrix.diagonal(dim1=-2, dim2=-1)
-    counted = torch.ones_like(diagonal, dtype=torch.bool) if mask is None else mask.expand_as(diagonal)
+    counted = torch.ones_like(diagonal, dtype=torch.bool) if mask is None else _counted(mask, diagonal)
     if not bool(counted.any(-1).all()):
         raise ValueError("mask: expected at least one state that counts, got none.")
     minimum = diagonal.masked_fill(~counted, float("inf")).amin(-1)
@@ -62,15 +65,20 @@ def sufficient_bound(diagonality: Tensor | float, gamma: float, step_size: float
         step_size: α in (0, 1].
 
     Raises:
-        ValueError: If α lies outside (0, 1], where the bound does not hold.
+        ValueError: If an argument is out of range; for α outside (0, 1] the bound does not hold.
 
     Example:
         >>> sufficient_bound(0.975, gamma=0.9)
         tensor(0.9500, dtype=torch.float64)
     """
-    if not 0 < step_size <= 1:
+    if not isinstance(step_size, Real) or not 0 < step_size <= 1:
         raise ValueError(f"step_size: expected α in (0, 1], for which the bound holds, got {step_size!r}.")
-    return 1.0 - step_size * (2.0 * torch.as_tensor(diagonality, dtype=torch.float64) - 1.0 - gamma)
+    if isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0 <= gamma <= 1:
+        raise ValueError(f"gamma: expected a discount in [0, 1], got {gamma!r}.")
+    m = floating("diagonality", diagonality, integers=True).to(torch.float64)
+    if not bool(((m >= 0) & (m <= 1 + 1e-6)).all()):
+        raise ValueError(f"diagonality: expected numbers in [0, 1], got {diagonality!r}.")
+    return 1.0 - float(step_size) * (2.0 * m - 1.0 - float(gamma))
 
 
 def contraction_factor(source: FiniteChain | Context, kernel: Kernel, step_size: float = 1.0) -> Tensor:
@@ -99,6 +107,15 @@ def spectral_radius(source: FiniteChain | Context, kernel: Kernel, step_size: fl
     """
     operators = [update.td_error_operator(step_size) for update in expected_updates(source, kernel)]
     return _over_batch(source, [torch.linalg.eigvals(operator).abs().amax() for operator in operators])
+
+
+def _counted(mask: Tensor, diagonal: Tensor) -> Tensor:
+    mask = as_tensor("mask", mask)
+    if mask.dtype != torch.bool or mask.shape not in (diagonal.shape, diagonal.shape[-1:]):
+        raise ValueError(
+            f"mask: expected booleans of shape {tuple(diagonal.shape)}, got {mask.dtype} of shape {tuple(mask.shape)}."
+        )
+    return mask.expand_as(diagonal)
 
 
 def _over_batch(source: FiniteChain | Context, numbers: list[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.arrays import finite, floating
-from icrl_agents.context import Context
+from icrl_agents.context import Context, check_context
 from icrl_agents.value_function import ValueFunction
 
 
@@ -20,7 +20,7 @@ def msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN
     """Mean squared value error Σ_i ρ_i (v_i − v*_i)².
 
     Args:
-        values: Estimated values v, ``(*batch, m)`` with m ≥ 1.
+        values: Estimated values v, ``(*batch, m)`` with m ≥ 1; the error of NaN or inf is not finite.
         targets: True values or Monte-Carlo returns v*, ``(m,)`` or ``(*batch, m)``.
         weights: ρ, non-negative, ``(m,)`` or ``(*batch, m)``, normalised here; for instance a stationary
             distribution, or the indicator of the states that count. Default uniform.
@@ -86,6 +86,9 @@ def td_loss(value_function: ValueFunction, context: Context, depths: Sequence[in
     Raises:
         ValueError: If a depth is out of range, or there is none.
     """
+    if not isinstance(value_function, ValueFunction):
+        raise TypeError(f"value_function: expected a ValueFunction, got {type(value_function).__name__}.")
+    check_context(context)
     depths = range(value_function.max_depth + 1) if depths is None else depths
     if len(depths) == 0:
         raise ValueError("depths: expected at least one depth, got none.")

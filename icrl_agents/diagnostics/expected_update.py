@@ -17,7 +17,7 @@ from torch import Tensor
 from icrl_agents.arrays import as_tensor
 from icrl_agents.attention import SoftmaxAttention, check_step_size
 from icrl_agents.context import Context
-from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION
+from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
 from icrl_agents.evaluators.sweeps import check_num_sweeps
 from icrl_agents.kernels import Kernel
 
@@ -108,7 +108,8 @@ class ExpectedUpdate(NamedTuple):
             ValueError: If A M is singular, so that the sweeps cannot bring every TD error to 0.
         """
         system = self.dynamics @ self.attention
-        if bool((torch.linalg.cond(system, p=1) > 1.0 / SMALLEST_RECIPROCAL_CONDITION).any()):
+        scale = self.attention.abs().amax((-2, -1))
+        if not bool((reciprocal_condition(system, scale) >= SMALLEST_RECIPROCAL_CONDITION).all()):
             raise ValueError("kernel: expected one whose attention tells the states apart, got a singular A M.")
         return _apply(self.attention, torch.linalg.solve(system, self.rewards))
 

@@ -12,6 +12,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import power_of_two
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
@@ -68,7 +69,7 @@ class LSTD:
 
         With w = U h u and h = (s² + ridge)^(−1/2), the system is (I − h s Wᵀ X′ U h) u = h s Wᵀ R.
         """
-        unit = _power_of_two(x)  # so that no square leaves float64
+        unit = power_of_two(x)  # so that no square leaves float64
         x, x_next, ridge = x / unit, x_next / unit, self.ridge / unit / unit
         W, s, Ut = torch.linalg.svd(x, full_matrices=False)
         rank = int((s > max(x.shape) * epsilon * s[:1]).sum())
@@ -82,7 +83,7 @@ class LSTD:
                 f"{len(torch.unique(x, dim=0))} distinct states of the context span (d = {x.shape[-1]})"
             )
 
-        u = _solve(operator, h * s * (W.mT @ rewards), singular, self.ridge)
+        u = _solve(operator, h * s * (W.mT @ rewards), 1.0, singular, self.ridge)
         return U @ (h * u) / unit
 
 
@@ -109,6 +110,8 @@ class KernelLSTD:
         """Checks the arguments."""
         check_kernel(self.kernel)
         _check_ridge(self.ridge)
+        if not isinstance(self.normalise, bool):
+            raise TypeError(f"normalise: expected True or False, got {self.normalise!r}.")
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function of ``context``.
@@ -122,11 +125,11 @@ class KernelLSTD:
         weights = attention(context.points)
         index = context.successors[..., None].expand(*context.successors.shape, len(context))
         K_next = context.discounts[..., None] * torch.gather(weights, -2, index)
-        operator = weights[..., : len(context), :] - K_next
-        w = _each(self._weights, context, operator, context.states, context.rewards)
+        own = weights[..., : len(context), :]
+        w = _each(self._weights, context, own, own - K_next, context.states, context.rewards)
         return ValueFunction([attention], [w[..., None, :]], context)
 
-    def _weights(self, valid: Tensor, operator: Tensor, states: Tensor, rewards: Tensor) -> Tensor:
+    def _weights(self, valid: Tensor, own: Tensor, operator: Tensor, states: Tensor, rewards: Tensor) -> Tensor:
         if not bool(valid.any()):
             return torch.zeros_like(rewards)
         _, group, counts = torch.unique(states[valid], dim=0, return_inverse=True, return_counts=True)
@@ -143,7 +146,8 @@ class KernelLSTD:
         def singular(found: int) -> str:
             return f"KernelLSTD: K − γK′ + ridge·I is singular, of rank {found} over the {len(counts)} distinct states"
 
-        total = _solve(system, mean(rewards[valid, None])[:, 0], singular, self.ridge)
+        scale = own[valid][:, valid].abs().max()
+        total = _solve(system, mean(rewards[valid, None])[:, 0], scale, singular, self.ridge)
         w = rewards.new_zeros(len(valid))
         w[valid] = (total / counts)[group]
         return w
@@ -175,18 +179,13 @@ class MonteCarlo:
         """Returns the value function of ``context``."""
         check_context(context)
         returns, tails = context.returns()
-        attention = SoftmaxAttention(self.kernel).bind(context.states, context.mask & (tails >= self.min_tail))
+        counted = context.mask & (tails >= min(self.min_tail, len(context) + 1))
+        attention = SoftmaxAttention(self.kernel).bind(context.states, counted)
         return ValueFunction([attention], [returns[..., None, :]], context)
 
 
-def _power_of_two(x: Tensor) -> Tensor:
-    """A power of two near the largest |x|; 1 where there is none."""
-    largest = x.abs().amax() if x.numel() else x.new_zeros(())
-    return largest / 2.0 / torch.frexp(largest)[0] if bool(largest > 0) else torch.ones_like(largest)
-
-
 def _check_ridge(ridge: float) -> None:
-    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= float(ridge) < float("inf"):
+    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= ridge <= torch.finfo(torch.float64).max:
         raise ValueError(f"ridge: expected a finite number ≥ 0, got {ridge!r}.")
 
 
@@ -199,12 +198,24 @@ def _each(solve: Callable[..., Tensor], context: Context, *tensors: Tensor) -> T
     return solved.reshape(*batch, *solved.shape[1:]).to(context.dtype)
 
 
-def _solve(matrix: Tensor, right: Tensor, singular: Callable[[int], str], ridge: float) -> Tensor:
+def reciprocal_condition(matrix: Tensor, scale: Tensor | float) -> Tensor:
+    """1 / (‖A⁻¹‖₁ max(‖A‖₁, scale)), ``(*batch,)``, of ``matrix (*batch, D, D)``, a difference of terms of that size.
+
+    Where the terms cancel, what is left is rounding, of which the condition number by itself tells nothing.
+    """
+    norm = torch.linalg.matrix_norm(matrix, 1)
+    found = 1.0 / torch.linalg.cond(matrix, p=1) * norm / torch.maximum(norm, torch.as_tensor(scale).to(norm))
+    return torch.where(norm > 0, found, 0.0)
+
+
+def _solve(
+    matrix: Tensor, right: Tensor, scale: Tensor | float, singular: Callable[[int], str], ridge: float
+) -> Tensor:
     """Solves ``matrix @ x = right``; ValueError if that is singular or hopelessly ill-conditioned."""
     if len(matrix) == 0:
         return right
-    reciprocal = 1.0 / float(torch.linalg.cond(matrix, p=1))
-    if reciprocal < SMALLEST_RECIPROCAL_CONDITION:
+    reciprocal = float(reciprocal_condition(matrix, scale))
+    if not reciprocal >= SMALLEST_RECIPROCAL_CONDITION:
         rank = int(torch.linalg.matrix_rank(matrix))
         remedy = f"larger than {ridge:g}" if ridge else f"> 0, for instance {1e-6 * len(right):g}"
         raise ValueError(

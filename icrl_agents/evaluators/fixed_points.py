@@ -14,7 +14,7 @@ from icrl_agents.attention import Attention, attend
 from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.error_dynamics import ErrorDynamics, error_dynamics, spectral_radius
-from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION
+from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
 from icrl_agents.value_function import ValueFunction
 from icrl_agents.weighted_context import weighted
 
@@ -50,8 +50,9 @@ def _solved(dynamics: ErrorDynamics, step_size: float) -> Tensor:
     """W = G⁻¹ r, ``(*batch, D)``, in float64."""
     systems = dynamics.system.double().flatten(0, -3) if dynamics.system.ndim > 2 else dynamics.system.double()[None]
     operators = dynamics.operator(step_size).reshape(systems.shape)
-    for i, (G, operator) in enumerate(zip(systems, operators, strict=True)):
-        _check_determined(G)
+    weights = dynamics.weights.reshape(systems.shape)
+    for i, (M, G, operator) in enumerate(zip(weights, systems, operators, strict=True)):
+        _check_determined(G, M.abs().max())
         radius = spectral_radius(operator.detach())
         if radius >= 1.0:
             raise DivergenceError(
@@ -62,9 +63,9 @@ def _solved(dynamics: ErrorDynamics, step_size: float) -> Tensor:
     return torch.linalg.solve(systems, rewards.double().reshape(len(systems), -1)).reshape(rewards.shape).to(rewards)
 
 
-def _check_determined(G: Tensor) -> None:
-    reciprocal = 1.0 / float(torch.linalg.cond(G.detach(), p=1))
-    if reciprocal < SMALLEST_RECIPROCAL_CONDITION:
+def _check_determined(G: Tensor, scale: Tensor) -> None:
+    reciprocal = float(reciprocal_condition(G.detach(), scale.detach()))
+    if not reciprocal >= SMALLEST_RECIPROCAL_CONDITION:
         raise ValueError(
             f"num_sweeps=inf: the limit is not determined, G = M − ΓM′ being singular over the {len(G)} distinct "
             f"states (reciprocal condition number {reciprocal:.0e}), as with γ = 1 and no termination or a kernel too "

@@ -166,7 +166,7 @@ class AverageRewardTD:
             history.append((w, average))
         weights, averages = zip(*history, strict=True)
         coefficients = torch.stack(weights, dim=-2)
-        check_convergence(context, coefficients)
+        check_convergence(context, coefficients, discounted=False)
         return ValueFunction([features], [coefficients], context, average_rewards=torch.stack(averages, dim=-1))
 
 

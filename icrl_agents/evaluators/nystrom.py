@@ -30,6 +30,7 @@ from icrl_agents.divergence import check_convergence
 from icrl_agents.kernel_matrix import bind_kernel, stable_step_size
 from icrl_agents.kernels import Kernel
 from icrl_agents.value_function import ValueFunction
+from icrl_envs import arguments
 
 LARGEST_ERROR = 0.2
 """Estimated relative errors above it are a warning."""
@@ -80,15 +81,19 @@ class Nystrom:
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
                 raise ValueError(f"{name}: expected an integer ≥ 1, got {number!r}.")
+        arguments.integer("seed", self.seed, 0, 2**63 - 1)
 
     def iterate(self, rule: Attention, context: Context, num_sweeps: float, step_size: float) -> ValueFunction:
         """The value function after 0 … L sweeps with the approximate kernel.
 
         Raises:
-            ValueError: If ``context`` is a batch or empty, or the kernel is not positive semi-definite.
+            ValueError: If ``context`` is a batch, or the kernel is not positive semi-definite.
         """
-        if context.mask.ndim > 1 or len(context) == 0:
-            raise ValueError(f"context: expected one with transitions and without batch dimensions, got {context!r}.")
+        if context.mask.ndim > 1:
+            raise ValueError(f"context: expected one without batch dimensions, got {context!r}; fit each of them.")
+        if not bool(context.mask.any()):
+            w = context.rewards.new_zeros((int(num_sweeps) + 1, len(context)))
+            return ValueFunction([rule.bind(context.states, context.mask)], [w], context, approximation_error=0.0)
         generator = torch.Generator().manual_seed(self.seed)
         landmarks, alpha, attention = self._landmarks(rule, context, generator)
         alpha = step_size * alpha

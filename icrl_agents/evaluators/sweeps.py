@@ -27,7 +27,8 @@ class WeightedSoftmaxTD:
 
     δ_k⁽ᵗ⁾ = R_k + γ_k v_t(x′_k) − v_t(x_k) and K(x_k, x) = κ(x, x_k) / Σ_i κ(x, x_i), over the context's
     transitions. It contracts where the kernel is diagonal enough on the context; in continuous spaces, depth and
-    kernel width are the regularisers, since every state is distinct and L → ∞ interpolates the noise.
+    kernel width are the regularisers, since every state is distinct and L → ∞ interpolates the noise. At γ = 1 there
+    are values only where episodes end; elsewhere L sweeps give sums over L steps, and from L = 10 on that is warned of.
 
     Args:
         kernel: κ ≥ 0; see ``icrl_agents.kernels``.

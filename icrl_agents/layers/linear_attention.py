@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from icrl_agents.arrays import reals
 from icrl_agents.context import Context
 from icrl_agents.eligibility import check_lambda, eligibility_traces, features, num_transitions, stable_step_size
 from icrl_agents.prompt import average_reward_tokens, linear_tokens
@@ -159,7 +160,7 @@ class LinearAttentionLayer(nn.Module):
 
 
 def _heads(name: str, weights: Tensor) -> nn.Parameter:
-    tensor = torch.as_tensor(weights).detach().to(torch.float64).clone()
+    tensor = reals(name, weights)
     tensor = tensor[None] if tensor.ndim == 2 else tensor
     if tensor.ndim != 3 or tensor.shape[-1] != tensor.shape[-2] or tensor.numel() == 0:
         raise ValueError(f"{name}: expected shape (D, D) or (H, D, D), got {tuple(tensor.shape)}.")

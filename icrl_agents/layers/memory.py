@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents import prompt
+from icrl_agents.arrays import reals
 from icrl_agents.attention import BoundAttention, KernelAttention, SoftmaxAttention, attend
 from icrl_agents.blockwise import BlockwiseMatrix
 from icrl_agents.context import Context
@@ -41,6 +42,11 @@ class TemporalShiftLayer(nn.Module):
         self, attention: SoftmaxAttention | KernelAttention, value_weights: Tensor | tuple[float, ...] = TD_SIGNS
     ) -> None:
         super().__init__()
+        if not isinstance(attention, (SoftmaxAttention, KernelAttention)):
+            raise TypeError(
+                "attention: expected SoftmaxAttention(kernel) or KernelAttention(kernel), "
+                f"got {type(attention).__name__}."
+            )
         self.attention = attention
         self.value_weights = _weights("value_weights", value_weights)
 
@@ -123,7 +129,7 @@ class DualHeadLayer(TemporalShiftLayer):
 
 
 def _weights(name: str, weights: Tensor | tuple[float, ...]) -> nn.Parameter:
-    tensor = torch.as_tensor(weights, dtype=torch.float64).detach().clone()
+    tensor = reals(name, weights)
     if tensor.shape != (MEMORY,) or not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"{name}: expected {MEMORY} finite weights on (R, u, v), got {weights!r}.")
     return nn.Parameter(tensor, requires_grad=False)

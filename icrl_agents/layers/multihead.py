@@ -13,7 +13,7 @@ from torch.nn import functional
 from icrl_agents.attention import BoundAttention, SoftmaxAttention
 from icrl_agents.context import Context
 from icrl_agents.kernels import RBF, DotProduct, Exponential
-from icrl_agents.layers.lifting import context_lift, lifted_features, lifted_score
+from icrl_agents.layers.lifting import LIFTED, context_lift, lifted_features, lifted_score
 from icrl_agents.layers.memory import DualHeadLayer, TemporalShiftLayer
 from icrl_agents.prompt import MEMORY, memory_tokens, route
 
@@ -40,6 +40,9 @@ class MultiheadLayer(nn.Module):
 
     def tokens(self, context: Context, queries: Tensor) -> Tensor:
         """The prompt of this layer, columns [φ; R; u; v], ``(*batch, columns, width)``."""
+        dim = self.attention.embed_dim - MEMORY - (0 if self.lift is None else LIFTED)
+        if context.dim != dim:
+            raise ValueError(f"context: expected dimension {dim}, that of the weights, got {context.dim}.")
         tokens = memory_tokens(context, queries)
         return torch.cat([self._features(context)(tokens[..., :-MEMORY]), tokens[..., -MEMORY:]], dim=-1)
 

@@ -1,5 +1,7 @@
 """Pictures of a simulator, the right way up."""
 
+import os
+
 import gymnasium as gym
 import numpy as np
 
@@ -12,6 +14,13 @@ _INSTALL = (
     "libgl1-mesa-dri`) and set the environment variable MUJOCO_GL=egl before Python starts. "
     "Everything but rendering works without."
 )
+_FORKED = (
+    "rendering would hang: OpenGL does not survive a fork, and this process was forked from one that has rendered; "
+    "start it afresh, with context='spawn' (gymnasium.make_vec(..., vectorization_mode='async', "
+    "vector_kwargs={'context': 'spawn'})), or render in the parent process only."
+)
+_rendering: set[int] = set()
+"""The process that has rendered, by its id; a fork inherits it."""
 
 
 def picture(simulator: Simulator) -> np.ndarray:
@@ -21,7 +30,11 @@ def picture(simulator: Simulator) -> np.ndarray:
 
     Raises:
         gymnasium.error.DependencyNotInstalled: If there is no OpenGL; the message says what to install.
+        RuntimeError: In a process that was forked from one that has rendered.
     """
+    if _rendering - {os.getpid()}:
+        raise RuntimeError(_FORKED)
+    _rendering.add(os.getpid())
     try:
         pixels = np.array(simulator.render())
     except Exception as error:  # each OpenGL platform fails in a way of its own

@@ -1,0 +1,104 @@
+"""Closed forms on random contexts: each solves its own dense system, and is the limit that it says it is."""
+
+import math
+
+import numpy as np
+from hypothesis import strategies as st
+
+from icrl_agents import kernels
+from icrl_agents.divergence import DivergenceError
+from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, MonteCarlo, TabularTD, WeightedSoftmaxTD
+from tests.properties import of
+from tests.scenarios import chosen_kernels
+from tests.strategies import Sample, close, generators, independent, samples
+
+
+@st.composite
+def endless(draw):
+    """Transitions between one or two states at γ = 1, of which none terminates."""
+    n, dim, rng = draw(st.integers(1, 8)), draw(st.integers(1, 3)), draw(generators)
+    path = rng.normal(size=(2, dim))[rng.integers(draw(st.integers(1, 2)), size=n + 1)]
+    return Sample(path[:-1], rng.normal(size=n), np.ones(n), path[1:], np.arange(n) < n - 1)
+
+
+def loop(n):
+    """n steps from a state to itself."""
+    path = np.full((n + 1, 1), 0.7)
+    return Sample(path[:-1], np.arange(1.0, n + 1), np.ones(n), path[1:], np.arange(n) < n - 1)
+
+
+@of(endless(), loop(6), loop(1))
+def test_what_a_context_does_not_determine_is_refused_and_never_huge(sample):
+    kernel = kernels.RBF(0.5)
+    for evaluator in (
+        LSTD(),
+        KernelLSTD(kernel),
+        KernelLSTD(kernel, normalise=True),
+        KernelLSTD(kernels.Linear()),
+        TabularTD(math.inf),
+        WeightedSoftmaxTD(kernel, math.inf),
+        KernelTD(kernels.Linear(), math.inf),
+    ):
+        try:
+            values = evaluator.fit(sample.context)(sample.states)
+        except (ValueError, DivergenceError):
+            continue
+        assert float(values.abs().max()) < 1e9
+
+
+@of(st.tuples(samples(least=1), st.sampled_from([0.05, 0.5, 5.0])))
+def test_lstd_solves_its_normal_equations(drawn):
+    sample, ridge = drawn
+    x, x_next = sample.states, sample.discounts[:, None] * sample.next_states
+    system = x.T @ (x - x_next) + ridge * np.eye(sample.dim)
+    if np.linalg.cond(system) < 1e6:
+        found = LSTD(ridge).fit(sample.context)(np.eye(sample.dim))
+        close(found, np.linalg.solve(system, x.T @ sample.rewards), scale=float(np.abs(sample.rewards).max()))
+
+
+@of(st.tuples(independent(least=1), chosen_kernels(2), st.sampled_from([0.05, 0.5]), st.booleans()))
+def test_kernel_lstd_solves_its_dense_system(drawn):
+    sample, chosen, ridge, normalise = drawn
+    if sample.dim != 2 or (normalise and not chosen.softmax):
+        return
+    kappa = chosen.kappa(sample.states.tolist())
+
+    def weights(points):
+        rows = np.array([[kappa(x, y) for y in sample.states.tolist()] for x in points.tolist()])
+        total = rows.sum(1, keepdims=True)
+        return rows / np.where(total == 0, 1, total) if normalise else rows
+
+    K, K_next = weights(sample.states), sample.discounts[:, None] * weights(sample.next_states)
+    system = K - K_next + ridge * np.eye(len(K))
+    if np.linalg.cond(system) < 1e6:
+        w = np.linalg.solve(system, sample.rewards)
+        found = KernelLSTD(chosen.kernel, ridge, normalise).fit(sample.context)(sample.states)
+        close(found, K @ w, 1e-6, float(np.abs(w).max()))
+
+
+@of(st.tuples(samples(least=1), st.integers(0, 3)))
+def test_monte_carlo_averages_the_returns_of_each_state(drawn):
+    sample, least = drawn
+    found = MonteCarlo(min_tail=least).fit(sample.context)(sample.states)
+    returns, seen = [0.0] * (len(sample) + 1), [0.0] * (len(sample) + 1)
+    for k, (_, reward, gamma, _, linked) in reversed(list(enumerate(sample.rows))):
+        returns[k] = reward + (gamma * returns[k + 1] if linked else 0.0)
+        seen[k] = math.inf if gamma == 0 else 1 + (seen[k + 1] if linked else 0)
+    for x, value in zip(sample.states, found.tolist(), strict=True):
+        visits = [k for k, y in enumerate(sample.states) if (x == y).all() and seen[k] >= least]
+        expected = sum(returns[k] for k in visits) / max(1, len(visits))
+        assert abs(value - expected) <= 1e-9 * max(map(abs, returns))
+
+
+@of(samples(least=1))
+def test_tabular_values_are_lstd_on_one_hot_states(sample):
+    points, index = np.unique(np.concatenate([sample.states, sample.next_states]), axis=0, return_inverse=True)
+    eye = np.eye(len(points))
+    states, next_states = np.split(eye[index.reshape(-1)], 2)
+    one_hot = type(sample)(states, sample.rewards, sample.discounts, next_states, sample.linked)
+    tabular = TabularTD(4).fit(sample.context).by_depth(sample.states)
+    close(TabularTD(4).fit(one_hot.context).by_depth(states), tabular)
+    if sample.discounts.max() < 0.995:
+        expected = LSTD().fit(one_hot.context)(states)
+        close(KernelLSTD(kernels.Identity()).fit(sample.context)(sample.states), expected, 1e-8)
+        close(TabularTD(math.inf).fit(sample.context)(sample.states), expected, 1e-8)
