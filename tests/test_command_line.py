@@ -3,10 +3,12 @@
 import os
 import subprocess
 import sys
+import warnings
 
+import gymnasium as gym
 import pytest
 
-from icrl_agents.command_line import main
+from icrl_agents.command_line import _warnings_as_lines, main
 
 MISTAKES = {
     "no subcommand": [],
@@ -32,6 +34,17 @@ def test_mistakes_get_one_line_and_exit_code_2_and_leave_nothing(arguments, caps
     assert printed.err.count("\n") == 1
     assert "Traceback" not in printed.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_warnings_are_lines_without_colour_codes(capsys):
+    with _warnings_as_lines():
+        warnings.simplefilter("always")
+        gym.logger.warn("the environment is old")
+        warnings.warn("values have not settled\n  yet", RuntimeWarning, stacklevel=1)
+    assert capsys.readouterr().err.splitlines() == [
+        "icrl: WARN: the environment is old",
+        "icrl: values have not settled yet",
+    ]
 
 
 def test_an_unwritable_output_folder_is_one_line(capsys, tmp_path):
@@ -76,7 +89,7 @@ def test_a_small_run_as_a_module(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     lines = done.stdout.splitlines()
     assert lines[0].split()[:4] == ["domain", "noise", "evaluator", "L=0"]
-    assert sum(line.startswith("reach-v3") for line in lines) == 2 * 5
+    assert sum(line.startswith("reach-v3") for line in lines) == 2 * 6
     assert "±" in done.stdout
     assert "cells" in done.stderr
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "out"]
@@ -100,7 +113,7 @@ def test_a_terminal_without_unicode_loses_signs_but_no_results(tmp_path):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.isascii()
-    assert sum(line.startswith("reach-v3") for line in done.stdout.splitlines()) == 5
+    assert sum(line.startswith("reach-v3") for line in done.stdout.splitlines()) == 6
     wrong = subprocess.run([*command, "--ridge", "abc"], capture_output=True, text=True, env=environment, check=False)
     assert wrong.returncode == 2
     assert "abc" in wrong.stderr

@@ -217,5 +217,8 @@ def test_unfit_spaces_and_settings_are_named():
         Actor(spaces.Box(0, 255, (8, 8, 3), np.uint8), spaces.Discrete(2), (4,), generator)
     with pytest.raises(ValueError, match="rollout_steps must be an integer ≥ 2"):
         PPOConfig(rollout_steps=1)
+    for hidden in (64, "64"):
+        with pytest.raises(TypeError, match="hidden must be a tuple of integers ≥ 1, such as"):
+            PPOConfig(hidden=hidden)
     with pytest.raises(TypeError, match=r"did you mean gymnasium\.make"):
         ppo("CartPole-v1", LSTD(), total_steps=10, seed=0)

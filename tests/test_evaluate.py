@@ -1,6 +1,7 @@
 """``icrl evaluate``: any Gymnasium id, scores that plain loops confirm, clear refusals."""
 
 import csv
+import dataclasses
 import json
 import math
 
@@ -12,10 +13,11 @@ from gymnasium import spaces
 from icrl_agents import Context, Episode, collect_episodes, evaluators, kernels
 from icrl_agents.command_line import main, parse
 from icrl_agents.studies.evaluate.config import EvaluateConfig
-from icrl_agents.studies.evaluate.evaluation import evaluate
+from icrl_agents.studies.evaluate.evaluation import Row, evaluate
 from icrl_agents.studies.evaluate.evaluators import WIDTHS, chosen_width, kernel_evaluators, kernel_of
 from icrl_agents.studies.evaluate.features import Standardisation, shortened, with_constant
 from icrl_agents.studies.evaluate.run import run
+from icrl_agents.studies.evaluate.summary import table
 
 FILES = ["calibration.png", "config.json", "effective_sample_size.png", "episode.png", "rows.csv"]
 SMALL = ["--seeds", "2", "--context-episodes", "4", "--held-out-episodes", "3", "--gamma", "0.8"]
@@ -27,12 +29,15 @@ class Odd(gym.Env):
     action_space = spaces.Discrete(2)
 
     def __init__(self, kind):
+        if kind == "unmade":
+            raise RuntimeError("no such kind")
         self.observation_space = {
             "dict": spaces.Dict({"room": spaces.Discrete(3), "at": spaces.Box(-9, 9, (2,), np.float32)}),
             "pixels": spaces.Box(0, 255, (84, 84, 4), np.uint8),
             "grey": spaces.Box(0, 255, (84, 84), np.uint8),
             "picture": spaces.Dict({"image": spaces.Box(0, 1, (64, 64, 3), np.float32), "at": spaces.Discrete(3)}),
             "broken": spaces.Box(-9, 9, (2,), np.float32),
+            "failing": spaces.Box(-9, 9, (2,), np.float32),
             "sequence": spaces.Sequence(spaces.Discrete(3)),
         }[kind]
         self.kind = kind
@@ -45,6 +50,8 @@ class Odd(gym.Env):
 
     def step(self, action):
         self.t += 1
+        if self.kind == "failing" and self.t == 7:
+            raise RuntimeError("the simulator is gone")
         if self.kind == "broken" and self.t == 7:
             return np.full(2, np.nan, np.float32), 0.0, False, False, {}
         return self.observation_space.sample(), float(action), self.t == 8, False, {}
@@ -165,6 +172,8 @@ def test_a_long_context_is_cut_as_truncated():
         (["icrl-test/Odd-v0", "--env-args", "kind=picture"], "pixel observations (64, 64, 3) are no features"),
         (["icrl-test/Odd-v0", "--env-args", "kind=sequence"], "expected observations that flatten to a vector"),
         (["icrl-test/Odd-v0", "--env-args", "kind=broken"], "episode 0, step 7"),
+        (["icrl-test/Odd-v0", "--env-args", "kind=failing"], "Odd-v0 fails in step() (RuntimeError: the simulator is"),
+        (["icrl-test/Odd-v0", "--env-args", "kind=unmade"], "env_id: icrl-test/Odd-v0 cannot be made: no such kind"),
         (["icrl/RKHS-v0", "--max-episode-steps", "20"], "no held-out return holds 59 rewards"),
         (["CartPole-v1", "--gamma", "1"], "gamma must be a finite number in [0, 1)"),
         (["CartPole-v1", "--context-episodes", "1"], "context_episodes must be an integer ≥ 2; got 1"),
@@ -179,6 +188,28 @@ def test_refusals_are_one_line_and_leave_nothing(options, message, place, capsys
     assert len(printed) == 1
     assert message in printed[0]
     assert list(place.iterdir()) == []
+
+
+def test_what_is_made_of_folders_is_taken_away_and_what_was_there_is_left(place, capsys):
+    options = ["evaluate", "icrl-test/Odd-v0", "--env-args", "kind=failing"]
+    assert main(options) == 2
+    assert list(place.iterdir()) == []
+    (place / "results" / "other").mkdir(parents=True)
+    assert main(options) == 2
+    assert sorted(path.name for path in place.rglob("*")) == ["other", "results"]
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_small_rewards_have_relative_errors_and_equal_ones_have_none():
+    def row(power, variance, **other):
+        blank = {field.name: 1.0 for field in dataclasses.fields(Row)} | {"evaluator": "LSTD", "width": None}
+        return Row(**(blank | {"return_power": power, "return_variance": variance} | other))
+
+    small = table([row(1e-9, 5e-10, msve=1e-10, centred_msve=1e-10)] * 2)
+    assert small.splitlines()[-1].split()[2:4] == ["0.1±0", "0.2±0"]
+    equal = table([row(1.0, 1e-17)] * 2)
+    assert equal.splitlines()[-1].split()[2:4] == ["1±0", "–"]
+    assert "± " not in equal
 
 
 def test_a_saved_model_is_evaluated(place):

@@ -64,6 +64,9 @@ def test_every_executor_has_a_name_and_refuses_what_it_cannot_do(monkeypatch):
         address = f"127.0.0.1:{closed.getsockname()[1]}"
         with pytest.raises(ValueError, match=rf"nothing answers at '{address}' .*ray start --head"):
             executor("ray", ray_address=address)
+    if importlib.util.find_spec("ray"):
+        with pytest.raises(ValueError, match=r"ray_address: 'auto' found no running Ray cluster .*ray start --head"):
+            executor("ray", ray_address="auto")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"'ray' is not installed here; install it by: pip install 'icrl\[ray\]'"):
         executor("ray")

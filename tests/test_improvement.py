@@ -20,6 +20,7 @@ from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace
 from icrl_agents.studies.improve import run as study
 from icrl_agents.studies.improve.config import ImproveConfig
+from icrl_agents.studies.improve.figures import rewards_figure
 from icrl_agents.studies.improve.rollouts import FEATURES, rollouts, trials
 from icrl_envs.metaworld.env import MetaWorldEnv
 from icrl_envs.metaworld.policies import scripted_policy
@@ -168,6 +169,11 @@ def test_the_study_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
         assert name in printed
     assert summary.differences("reach-v3", "critic").shape == (1,)
     assert (config.out / "rewards.png").stat().st_size > 10_000
+    figure = rewards_figure(summary)  # of one domain, as narrow as it gets
+    figure.canvas.draw()
+    (caption,) = figure.texts
+    assert caption.get_window_extent().x0 >= 0
+    assert caption.get_window_extent().x1 <= figure.bbox.width
     assert json.loads((config.out / "config.json").read_text())["command"][:2] == ["icrl", "improve"]
     monkeypatch.setattr(study, "rows_of", open)  # nothing is computed again
     study.run(config)

@@ -47,6 +47,22 @@ for camera in ("corner", "corner2", "corner3", "corner4", "behindGripper"):
     env.close()
 """
 
+FORKED = """
+import os
+from icrl_envs.metaworld.env import MetaWorldEnv
+env = MetaWorldEnv("push-v3", render_mode="rgb_array", width=64, height=64)
+env.reset(seed=0)
+env.render()
+if os.fork() == 0:
+    try:
+        env.render()
+    except RuntimeError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+assert env.render().shape == (64, 64, 3)
+"""
+
 UNCHANGED = """
 import numpy as np
 from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
@@ -90,6 +106,13 @@ def test_pictures_are_the_right_way_up():
 @needs_egl
 def test_pictures_change_nothing():
     run_with_opengl(UNCHANGED, "egl")
+
+
+@needs_egl
+def test_a_fork_of_a_process_that_has_rendered_is_told_instead_of_hanging():
+    out = run_with_opengl(FORKED, "egl")
+    assert "OpenGL does not survive a fork" in out
+    assert "context='spawn'" in out
 
 
 def test_without_opengl_only_rendering_fails_and_says_what_to_install():

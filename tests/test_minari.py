@@ -1,6 +1,8 @@
 """Minari datasets: read as contexts, written by icrl, and read again by Minari itself."""
 
+import json
 import sys
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -157,12 +159,83 @@ def test_failures_are_named_and_leave_nothing(root):
     with pytest.raises(ValueError, match="expected at least one, all with actions; collect with keep_actions=True"):
         write_minari_dataset("a-v0", env, [Episode(written[0].observations, written[0].rewards)])
     wrong = [Episode(np.zeros((2, 3), np.float32), np.ones(1), actions=np.ones((1, 2)))]
-    with pytest.raises(ValueError, match="reshape"):
+    with pytest.raises(ValueError, match=r"episode 0: its observations \(2, 3\) are none of env's Box"):
         write_minari_dataset("a-v0", env, wrong)
     assert not root.exists() or list(root.iterdir()) == []
     write_minari_dataset("a-v0", env, written)
     with pytest.raises(ValueError, match=r"dataset id: a-v0 exists already at .*; take another name or version"):
         write_minari_dataset("a-v0", env, written)
+
+
+def test_an_environment_that_the_episodes_are_not_of_is_refused(root):
+    written = collect_episodes(gym.make("CartPole-v1"), num_steps=20, seed=0, keep_actions=True)
+    for other in ("Pendulum-v1", "FrozenLake-v1"):
+        with pytest.raises(
+            ValueError, match=r"episode 0: its observations .* are none of env's .* were collected from"
+        ):
+            write_minari_dataset("odd-v0", gym.make(other), written)
+    half = Episode(written[0].observations, written[0].rewards, actions=0.5 * written[0].actions)
+    with pytest.raises(ValueError, match=r"episode 0: its actions .* are none of env's Discrete\(2\)"):
+        write_minari_dataset("odd-v0", gym.make("CartPole-v1"), [half])
+    short = Episode(written[0].observations, written[0].rewards, actions=written[0].actions[:-1])
+    with pytest.raises(ValueError, match=r"episode 0: expected \d+ actions, as many as rewards, got"):
+        write_minari_dataset("odd-v0", gym.make("CartPole-v1"), [short])
+    with pytest.raises(TypeError, match=r"env: expected a single gymnasium.Env, for its spaces, got .*VectorEnv"):
+        write_minari_dataset("odd-v0", gym.make_vec("CartPole-v1", 2), written)
+    with pytest.raises(TypeError, match="episodes: expected a list of Episode objects, got str"):
+        write_minari_dataset("odd-v0", gym.make("CartPole-v1"), "abc")
+    assert list(root.iterdir()) == []
+
+
+def test_damaged_datasets_and_lengths_that_disagree_are_named(root):
+    h5py = pytest.importorskip("h5py")
+    env = gym.make("CartPole-v1")
+    write_minari_dataset("cart-v0", env, collect_episodes(env, num_steps=40, seed=0, keep_actions=True))
+    data, about = root / "cart-v0" / "data" / "main_data.hdf5", root / "cart-v0" / "data" / "metadata.json"
+    whole, described = data.read_bytes(), about.read_text()
+    for name, wrong in (("actions", 30), ("observations", 3), ("terminations", 5)):
+        with h5py.File(data, "r+") as file:
+            kept = file["episode_0"][name][:wrong]
+            del file["episode_0"][name]
+            file["episode_0"][name] = kept
+        with pytest.raises(ValueError, match=rf"episode 0: expected \d+ {name} beside its \d+ rewards, got {wrong};"):
+            minari_episodes("cart-v0")
+        data.write_bytes(whole)
+    with h5py.File(data, "r+") as file:
+        del file["episode_0"]["rewards"]
+    damaged = "dataset: Minari cannot read it, so it is damaged or of another version"
+    with pytest.raises(ValueError, match=damaged):
+        minari_episodes("cart-v0")
+    for content in (whole[: len(whole) // 2], b"no hdf5"):
+        data.write_bytes(content)
+        with pytest.raises(ValueError, match=damaged):
+            minari_episodes("cart-v0")
+    data.write_bytes(whole)
+    for text in (described[:40], json.dumps({})):
+        about.write_text(text)
+        with pytest.raises(ValueError, match=damaged):
+            minari_episodes("cart-v0")
+    about.write_text(described)
+    assert len(minari_episodes("cart-v0")) > 0
+
+
+def test_an_id_that_another_process_has_taken_meanwhile_is_named(root, monkeypatch):
+    env, rename = gym.make("CartPole-v1"), Path.rename
+    written = collect_episodes(env, num_steps=20, seed=0, keep_actions=True)
+
+    def after_the_other(self, target):
+        monkeypatch.undo()
+        monkeypatch.setenv("MINARI_DATASETS_PATH", str(root))
+        write_minari_dataset("space/race-v0", env, written[:1])
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", after_the_other)
+    with pytest.raises(
+        ValueError, match=r"dataset id: space/race-v0 exists already at .*; take another name or version"
+    ):
+        write_minari_dataset("space/race-v0", env, written)
+    assert len(minari_episodes("space/race-v0")) == 1
+    assert not list(root.rglob(".icrl-*"))
 
 
 def test_without_minari_the_line_that_installs_it_is_given(monkeypatch):

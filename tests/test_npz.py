@@ -137,6 +137,17 @@ def test_actions_belong_to_their_own_episode(tmp_path):
         save_episodes(tmp_path / "log.npz", two)
 
 
+def test_what_is_no_list_of_episodes_is_named(tmp_path):
+    for wrong in ("abc", 5, Episode(np.zeros((2, 1)), np.zeros(1))):
+        with pytest.raises(TypeError, match="episodes: expected a list of Episode objects, got"):
+            save_episodes(tmp_path / "log.npz", wrong)
+    with pytest.raises(TypeError, match="episodes: expected Episode objects, got int at index 1"):
+        save_episodes(tmp_path / "log.npz", [Episode(np.zeros((2, 1)), np.zeros(1)), 3])
+    with pytest.raises(TypeError, match="about: expected a string, got int"):
+        save_episodes(tmp_path / "log.npz", [Episode(np.zeros((2, 1)), np.zeros(1))], 3)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_every_damaged_byte_is_noticed_or_harmless(tmp_path):
     path, damaged = tmp_path / "log.npz", tmp_path / "damaged.npz"
     save_episodes(path, [Episode(np.arange(6.0).reshape(3, 2), np.ones(2), actions=np.ones((2, 1)))])

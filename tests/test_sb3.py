@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import gymnasium as gym
@@ -171,6 +172,33 @@ def test_the_blocks_of_the_documentation_run():
     assert len(blocks[0].strip().splitlines()) <= 10
     done = subprocess.run([sys.executable, "-W", "error", "-c", blocks[0]], capture_output=True, text=True, check=True)
     assert "tensor(" in done.stdout
+
+
+def test_a_loaded_model_values_as_the_saved_one_without_a_rollout(tmp_path):
+    model = InContextPPO("MlpPolicy", "CartPole-v1", EVALUATOR, window=2, **SMALL)
+    observations = torch.linspace(-1, 1, 20).reshape(5, 4)
+    model.save(tmp_path / "fresh.zip")
+    assert not InContextPPO.load(tmp_path / "fresh.zip", device="cpu").policy.predict_values(observations).any()
+    model.learn(192).save(tmp_path / "model.zip")
+    loaded = InContextPPO.load(tmp_path / "model.zip", device="cpu")
+    values = model.policy.predict_values(observations)
+    assert values.std() > 0
+    torch.testing.assert_close(loaded.policy.predict_values(observations), values, rtol=0.0, atol=0.0)
+    assert loaded.critic.divergences == model.critic.divergences
+    with zipfile.ZipFile(tmp_path / "model.zip") as archive, archive.open("critic.pth") as file:
+        state = torch.load(file, weights_only=True)  # tensors and numbers: nothing in it is unpickled
+    assert [len(batch["rewards"]) for batch in state["batches"]] == [64, 64]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"vf_coef": 0.5}, {"clip_range_vf": 0.2}, {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [8]}}}],
+    ids=["vf_coef", "clip_range_vf", "net_arch"],
+)
+def test_what_only_a_value_network_reads_is_warned_of(settings):
+    with pytest.warns(UserWarning, match=rf"{next(iter(settings))}.*: without effect, since InContextPPO has no value"):
+        InContextPPO("MlpPolicy", "CartPole-v1", **SMALL, **settings)
+    InContextPPO("MlpPolicy", "CartPole-v1", vf_coef=0.0, policy_kwargs={"net_arch": {"pi": [8]}}, **SMALL)
 
 
 def test_what_is_no_evaluator_is_named():

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,7 +47,8 @@ class Critic:
     length scale serves environments of any units; a constant dimension becomes 0.
 
     On a batch of fresh transitions at γ near 1, sweeps often do not quite contract. The critic is their value after a
-    few of them, so that this is counted instead of warned of; values that no policy could have remain an error.
+    few of them, so that this is counted instead of warned of; values that no policy could have remain an error. At
+    γ = 1 nothing bounds them, and the first such warning is passed on.
 
     Args:
         evaluator: Anything with ``fit(context)``: an algorithm, a closed form, a transformer.
@@ -100,22 +102,48 @@ class Critic:
         """
         check_context(batch)
         self._batches.append(batch if self.device is None else batch.to(self.device))
-        context = self._batches[0] if self.window == 1 else Context.concatenate(self._batches)
-        features = standardising(context, self.features)
-        self._fitted = features, self._fit(mapped(context, features))
+        self._fitted = self._refitted()
         values = self(batch.points)
         return Assessment(values[: len(batch)], generalised_advantages(batch, values, self.gae_lambda))
+
+    def _refitted(self) -> tuple[Features, ValueFunction]:
+        context = self._batches[0] if len(self._batches) == 1 else Context.concatenate(self._batches)
+        features = standardising(context, self.features)
+        return features, self._fit(mapped(context, features))
 
     def _fit(self, context: Context) -> ValueFunction:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             value = self.evaluator.fit(context)
         for warning in caught:
-            if issubclass(warning.category, DivergenceWarning):
-                self.divergences += 1
-            else:
+            diverges = issubclass(warning.category, DivergenceWarning)
+            self.divergences += diverges
+            if not diverges or (self.divergences == 1 and float(context.discounts.max()) == 1.0):
                 warnings.warn(warning.message, stacklevel=3)
         return value
+
+    def state_dict(self) -> dict[str, Any]:
+        """The batches of the window and the number of divergences, as tensors and numbers: all that a fit needs."""
+        names = ("states", "rewards", "discounts", "next_states", "contiguous")
+        batches = [{name: getattr(batch, name) for name in names} for batch in self._batches]
+        return {"batches": batches, "divergences": self.divergences}
+
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
+        """Takes over what ``state_dict`` gave, and fits the evaluator on it again, so that values are the same.
+
+        Args:
+            state: Of a critic with the same evaluator and features.
+            strict: Of no effect; every part is needed.
+
+        Raises:
+            DivergenceError: If the evaluator diverges.
+        """
+        self._batches.clear()
+        for batch in state["batches"]:
+            batch = Context(**batch)
+            self._batches.append(batch if self.device is None else batch.to(self.device))
+        self._fitted = self._refitted() if self._batches else None
+        self.divergences = int(state["divergences"])
 
     def __call__(self, states: Tensor) -> Tensor:
         """Values of ``states (m, d)`` by the last fit, ``(m,)``; 0 before the first."""

@@ -63,6 +63,8 @@ class PPOConfig:
         arguments.real("entropy", self.entropy, 0.0)
         arguments.real("gae_lambda", self.gae_lambda, 0.0, 1.0)
         arguments.discount(self.gamma)
+        if not isinstance(self.hidden, (tuple, list)):
+            raise TypeError(f"hidden must be a tuple of integers ≥ 1, such as (64, 64); got {self.hidden!r}.")
         for width in self.hidden:
             arguments.integer("hidden", width, 1)
 

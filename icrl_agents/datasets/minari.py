@@ -12,8 +12,9 @@ import numpy as np
 from gymnasium import Env, spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
+from icrl_agents.arrays import check_list
 from icrl_agents.collection.recorder import flattening, rows_of
-from icrl_agents.episode import Episode
+from icrl_agents.episode import Episode, episode_arrays
 from icrl_agents.extras import import_extra
 
 
@@ -31,12 +32,14 @@ def minari_episodes(dataset: Any) -> list[Episode]:  # noqa: ANN401 - Minari nee
         MissingExtraError: If Minari is not installed.
         FileNotFoundError: If no dataset of that id is on this machine.
         TypeError: If ``dataset`` is neither, or its observations do not flatten.
-        ValueError: If its observations are pixels, or an episode goes on after it has ended, naming the episode.
+        ValueError: If it is damaged, its observations are pixels, or an episode goes on after it has ended or has
+            arrays whose lengths disagree, naming the episode.
     """
     dataset = _loaded(dataset)
     row, action_row = flattening(dataset.observation_space), rows_of("actions", dataset.action_space)
     episodes = []
-    for i, data in enumerate(dataset.iterate_episodes()):
+    for i, data in enumerate(_stored(dataset)):
+        _check_lengths(i, data)
         ended = np.logical_or(data.terminations, data.truncations)
         if ended[:-1].any():
             step = int(np.flatnonzero(ended[:-1])[0])
@@ -68,12 +71,17 @@ def write_minari_dataset(
 
     Raises:
         MissingExtraError: If Minari is not installed.
-        ValueError: If the id is malformed or taken, there is no episode or one has no actions.
+        TypeError: If ``env`` is no single environment, or something is not an Episode.
+        ValueError: If the id is malformed or taken, there is no episode or one has no actions, or they do not fit the
+            spaces of ``env``.
         OSError: If it cannot be written.
     """
     place = dataset_place(dataset_id)
-    if not episodes or any(episode.actions is None for episode in episodes):
+    check_list("episodes", episodes, Episode)
+    if any(episode.actions is None for episode in episodes):
         raise ValueError("episodes: expected at least one, all with actions; collect with keep_actions=True.")
+    if not isinstance(env, Env):
+        raise TypeError(f"env: expected a single gymnasium.Env, for its spaces, got {type(env).__name__}.")
     storage_module = import_extra("minari.dataset.minari_storage", "minari", "A Minari dataset")
     minari = import_extra("minari", "minari", "A Minari dataset")
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -93,6 +101,10 @@ def write_minari_dataset(
         _make_namespace(dataset_id)
         partial.chmod(0o755)
         partial.rename(place)
+    except OSError:
+        if place.exists():
+            raise _taken(dataset_id, place) from None  # by another process, meanwhile
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
@@ -114,8 +126,12 @@ def dataset_place(dataset_id: str) -> Path:
         )
     place = Path(storage.get_dataset_path(dataset_id))
     if place.exists():
-        raise ValueError(f"dataset id: {dataset_id} exists already at {place}; take another name or version.")
+        raise _taken(dataset_id, place)
     return place
+
+
+def _taken(dataset_id: str, place: Path) -> ValueError:
+    return ValueError(f"dataset id: {dataset_id} exists already at {place}; take another name or version.")
 
 
 def _loaded(dataset: Any) -> Any:  # noqa: ANN401
@@ -131,6 +147,43 @@ def _loaded(dataset: Any) -> Any:  # noqa: ANN401
             f"dataset: {dataset!r} is not on this machine; `minari list local` tells which are, and "
             f"`minari download {dataset}` fetches one of Minari's own."
         ) from None
+    except Exception as error:  # what Minari and its storage raise depends on where the damage is
+        raise _damaged(error) from error
+
+
+def _stored(dataset: Any) -> Iterator[Any]:  # noqa: ANN401
+    try:
+        yield from dataset.iterate_episodes()
+    except Exception as error:
+        raise _damaged(error) from error
+
+
+def _damaged(error: Exception) -> ValueError:
+    return ValueError(
+        f"dataset: Minari cannot read it, so it is damaged or of another version ({type(error).__name__}: {error}); "
+        "write it or download it again."
+    )
+
+
+def _check_lengths(index: int, data: Any) -> None:  # noqa: ANN401 - Minari's EpisodeData
+    """Raises ValueError if an episode of T rewards does not have T actions and flags, and T + 1 observations."""
+    length = len(data.rewards)
+    for name in ("actions", "terminations", "truncations", "observations"):
+        expected = length + 1 if name == "observations" else length
+        for got in _leaf_lengths(getattr(data, name)):
+            if got != expected:
+                raise ValueError(
+                    f"episode {index}: expected {expected} {name} beside its {length} rewards, got {got}; the dataset "
+                    "is damaged, or was not written whole."
+                )
+
+
+def _leaf_lengths(batch: Any) -> Iterator[int]:  # noqa: ANN401
+    if isinstance(batch, (dict, tuple)):
+        for part in batch.values() if isinstance(batch, dict) else batch:
+            yield from _leaf_lengths(part)
+    else:
+        yield len(batch)
 
 
 def _rows(space: spaces.Space[Any], batch: Any, length: int, row: Callable[[Any], np.ndarray]) -> np.ndarray:  # noqa: ANN401
@@ -146,21 +199,33 @@ def _buffers(env: Env[Any, Any], episodes: Sequence[Episode]) -> Iterator[Any]:
     """The episodes as Minari's buffers, observations and actions back in their spaces."""
     data_collector = import_extra("minari.data_collector", "minari", "A Minari dataset")
     for i, episode in enumerate(episodes):
+        _, rewards = episode_arrays(i, episode)
+        got = len(np.asarray(episode.actions))
+        if got != len(rewards):
+            raise ValueError(f"episode {i}: expected {len(rewards)} actions, as many as rewards, got {got}.")
         flags = np.zeros((2, len(episode)), dtype=bool)
         flags[0 if episode.terminated else 1, -1:] = True
         yield data_collector.EpisodeBuffer(
             id=i,
-            observations=_batch(env.observation_space, episode.observations),
-            actions=_batch(env.action_space, episode.actions),
+            observations=_batch(i, "observations", env.observation_space, episode.observations),
+            actions=_batch(i, "actions", env.action_space, episode.actions),
             rewards=list(episode.rewards),
             terminations=list(flags[0]),
             truncations=list(flags[1]),
         )
 
 
-def _batch(space: spaces.Space[Any], rows: Any) -> Any:  # noqa: ANN401
-    """The inverse of ``_rows``."""
-    elements = [spaces.unflatten(space, row) for row in rows]
+def _batch(index: int, name: str, space: spaces.Space[Any], rows: Any) -> Any:  # noqa: ANN401
+    """The inverse of ``_rows``; ValueError if the rows are none of ``space``."""
+    rows = np.asarray(rows)
+    fits = rows.ndim == 2 and rows.shape[-1] == spaces.flatdim(space)
+    elements = [spaces.unflatten(space, row) for row in rows] if fits else []
+    again = [np.asarray(spaces.flatten(space, element)) for element in elements]
+    if not fits or not np.allclose(np.reshape(again, rows.shape), rows, rtol=1e-6, atol=1e-6, equal_nan=True):
+        raise ValueError(
+            f"episode {index}: its {name} {rows.shape} are none of env's {space}; pass the environment that the "
+            "episodes were collected from."
+        )
     return concatenate(space, elements, create_empty_array(space, len(elements)))
 
 
@@ -168,4 +233,8 @@ def _make_namespace(dataset_id: str) -> None:
     namespaces = import_extra("minari.namespace", "minari", "A Minari dataset")
     namespace = dataset_id.rpartition("/")[0]
     if namespace and namespace not in namespaces.list_local_namespaces():
-        namespaces.create_namespace(namespace)
+        try:
+            namespaces.create_namespace(namespace)
+        except (ValueError, FileExistsError):
+            if namespace not in namespaces.list_local_namespaces():  # another process may have made it meanwhile
+                raise

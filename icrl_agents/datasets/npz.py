@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from icrl_agents.arrays import check_list
 from icrl_agents.episode import Episode, episode_arrays
 from icrl_agents.files import write_atomically
 
@@ -33,12 +34,13 @@ def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = ""
         about: What they are, for whoever reads the file.
 
     Raises:
-        TypeError: If an array is of another type than numbers.
+        TypeError: If something is not an Episode, or an array of another type than numbers.
         ValueError: If the episodes do not fit together, or arrays do not; the message names the episode.
         OSError: If the file cannot be written.
     """
-    if len(episodes) == 0:
-        raise ValueError("episodes: expected at least one, got none.")
+    check_list("episodes", episodes, Episode)
+    if not isinstance(about, str):
+        raise TypeError(f"about: expected a string, got {type(about).__name__}.")
     for i, episode in enumerate(episodes):
         episode_arrays(i, episode)
         expected, got = _shape(episodes[0]), _shape(episode)

@@ -67,7 +67,12 @@ class Ray:
 
 
 def check_address(address: str) -> None:
-    """Raises ValueError if nothing answers at ``"HOST:PORT"`` or ``"ray://HOST:PORT"``; Ray would try for minutes."""
+    """Raises ValueError if no cluster is at ``"HOST:PORT"`` or ``"ray://HOST:PORT"``, where Ray would try for minutes.
+
+    Whether ``"auto"`` finds one, only Ray can tell.
+    """
+    if address == "auto":
+        return _check_found()
     parts = urllib.parse.urlsplit(address if "//" in address else f"//{address}")
     try:
         if parts.hostname and parts.port:
@@ -76,6 +81,21 @@ def check_address(address: str) -> None:
         raise ValueError(
             f"ray_address: expected a running Ray cluster, nothing answers at {address!r} ({error}); "
             "start one by: ray start --head"
+        ) from None
+
+
+def _check_found() -> None:
+    import ray
+
+    if ray.is_initialized():
+        return
+    try:
+        Ray("auto")._join(ray)
+        ray.shutdown()
+    except ConnectionError as error:
+        raise ValueError(
+            f"ray_address: 'auto' found no running Ray cluster on this machine ({error}); start one by: "
+            "ray start --head"
         ) from None
 
 

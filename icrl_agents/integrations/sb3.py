@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -40,12 +41,16 @@ class InContextPPO(PPO):
     Its states are what the policy's feature extractor makes of observations: vectors as they are, images and
     dictionaries encoded. Truncated episodes bootstrap from their final observation, terminated ones do not.
 
+    ``save`` keeps the critic's transitions as tensors beside the actor's weights, ``load`` fits the evaluator on them
+    again, so that ``predict_values`` goes on as it was; before the first rollout values are 0. What belongs to a value
+    network has no effect, and is warned of: ``vf_coef``, ``clip_range_vf``, and ``vf`` layers in ``net_arch``.
+
     Args:
         policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, all without a value network. An actor-critic
             class of your own keeps its value network, which is neither trained nor asked.
         env: An environment, a VecEnv or an id.
         evaluator: Anything with ``fit(context)``; by default ``icrl_agents.control.default_evaluator()``.
-        window: Number of rollouts that the context holds, ≥ 1. A saved model does not contain them.
+        window: Number of rollouts that the context holds, ≥ 1.
         features: From standardised states ``(m, d)`` to features, such as ``control.quadratic_features`` for ``LSTD``.
         **settings: Every other argument of ``stable_baselines3.PPO``.
 
@@ -68,6 +73,7 @@ class InContextPPO(PPO):
     ) -> None:
         self.evaluator = default_evaluator() if evaluator is None else check_evaluator(evaluator)
         self.window, self.features = window, features
+        _warn_of_value_network(settings)
         settings.setdefault("vf_coef", 0.0)
         super().__init__(policy, env, **settings)
 
@@ -77,8 +83,9 @@ class InContextPPO(PPO):
         if isinstance(self.policy, ActorOnly):
             self.policy.critic = self.critic
 
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "critic"]
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        names, others = super()._get_torch_save_params()
+        return [*names, "critic"], others  # by its state_dict, which is loaded as tensors and numbers alone
 
     def _init_callback(self, callback: Any, progress_bar: bool = False) -> BaseCallback:  # noqa: ANN401
         given = callback if isinstance(callback, list) else [callback]
@@ -180,7 +187,7 @@ class ActorOnly(ActorCriticPolicy):
         return _zeros(log_prob), log_prob, distribution.entropy()
 
     def predict_values(self, obs: Any) -> Tensor:  # noqa: ANN401
-        """Values ``(m, 1)`` by the critic's last fit; zeros before the first."""
+        """Values ``(m, 1)`` by the critic's last fit; zeros before the first rollout."""
         states = BaseModel.extract_features(self, obs, self.pi_features_extractor)
         return _zeros(states[:, 0]) if self.critic is None else self.critic(states)[:, None]
 
@@ -198,6 +205,20 @@ InContextPPO.policy_aliases = {
     "CnnPolicy": _ActorCnnPolicy,
     "MultiInputPolicy": _ActorMultiInputPolicy,
 }
+
+
+def _warn_of_value_network(settings: dict[str, Any]) -> None:
+    """Warns of settings that only a value network would read."""
+    given = [name for name in ("vf_coef", "clip_range_vf") if settings.get(name)]
+    layers = (settings.get("policy_kwargs") or {}).get("net_arch")
+    if isinstance(layers, dict) and layers.get("vf"):
+        given.append("policy_kwargs['net_arch']['vf']")
+    if given:
+        warnings.warn(
+            f"{', '.join(given)}: without effect, since InContextPPO has no value network; leave out, or take PPO.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _zeros(like: Tensor) -> Tensor:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def make_environment(env_id: str, env_args: Sequence[str] = ()) -> gym.Env[Any, 
     """
     try:
         return gym.make(env_id, **keywords(env_args))
-    except (gym.error.Error, ImportError, TypeError) as error:
+    except Exception as error:  # Gymnasium's, and any of the environment's own
         raise ValueError(f"env_id: {env_id} cannot be made: {error}") from error
 
 
@@ -81,11 +82,14 @@ def make_policy(name: str, epsilon: float, env: gym.Env[Any, Any]) -> Any:  # no
 
 
 class Counted(gym.Wrapper[Any, Any, Any, Any]):
-    """Moves a progress bar on by one at each step.
+    """Moves a progress bar on by one at each step; what the environment raises becomes one line that names it.
 
     Args:
         env: Any environment.
         bar: The bar.
+
+    Raises:
+        ValueError: If a step or a reset of the environment raises.
     """
 
     def __init__(self, env: gym.Env[Any, Any], bar: tqdm[Any]) -> None:
@@ -95,7 +99,21 @@ class Counted(gym.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:  # noqa: ANN401
         """Takes the step."""
         self._bar.update()
-        return self.env.step(action)
+        with self._named("step"):
+            return self.env.step(action)
+
+    def reset(self, **settings: Any) -> tuple[Any, dict[str, Any]]:  # noqa: ANN401
+        """Resets it."""
+        with self._named("reset"):
+            return self.env.reset(**settings)
+
+    @contextlib.contextmanager
+    def _named(self, call: str) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # any that the environment's author may have thought of
+            name = self.env.spec.id if self.env.spec else type(self.env.unwrapped).__name__
+            raise ValueError(f"env_id: {name} fails in {call}() ({type(error).__name__}: {error}).") from error
 
 
 def _scripted(env: gym.Env[Any, Any]) -> Any:  # noqa: ANN401

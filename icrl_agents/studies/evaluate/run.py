@@ -37,18 +37,22 @@ def run(config: EvaluateConfig) -> list[Result]:
     with contextlib.closing(make_environment(config.env_id, config.env_args)) as env:
         policy = make_policy(config.policy, config.epsilon, env)
         flattening(env.observation_space)
-        new = not config.folder.exists()
+        made = [place for place in (config.folder, *config.folder.parents) if not place.exists()]
         open_folder(config.folder, config)
         try:
             collected = _collected(config, env, policy)
-        except ValueError:
-            if new:
+        except Exception:
+            if made:
                 shutil.rmtree(config.folder)
+            with contextlib.suppress(OSError):  # where another run has written there meanwhile
+                for parent in made[1:]:
+                    parent.rmdir()
             raise
     results = list(_evaluated(config, collected))
     write_rows(config.folder, [result.row for result in results])
-    print(table([result.row for result in results]))
-    print(_caption(config, results))
+    told = table([result.row for result in results])
+    print(told)
+    print(_caption(config, results, told))
     write_figure(calibration_figure(results), config.folder / "calibration.png")
     write_figure(episode_figure(results), config.folder / "episode.png")
     write_figure(sample_size_figure(results), config.folder / "effective_sample_size.png")
@@ -85,8 +89,13 @@ def _evaluated(config: EvaluateConfig, collected: dict[int, list[Episode]]) -> I
                 yield result
 
 
-def _caption(config: EvaluateConfig, results: list[Result]) -> str:
+def _caption(config: EvaluateConfig, results: list[Result], told: str) -> str:
     row = results[0].row
+    undefined = (
+        ""
+        if "–" not in told
+        else ("–: all returns that count are equal (or 0), so that there is nothing to measure an error against.\n")
+    )
     return (
         f"\n{config.seeds} seed(s), γ = {config.gamma:g}, {config.num_sweeps} sweeps; seed {row.seed}: "
         f"{row.context_transitions:,} transitions to fit on,\n"
@@ -95,5 +104,6 @@ def _caption(config: EvaluateConfig, results: list[Result]) -> str:
         "after the best constant shift, over their variance (1: any constant). Returns are samples, so that the exact\n"
         "value does not reach 0. Width: length scale in medians of the distance between states. Effective n:\n"
         "transitions that a value rests on. Seconds: choice of the width included.\n"
+        f"{undefined}"
         f"In {config.folder}: config.json, rows.csv, calibration.png, episode.png, effective_sample_size.png."
     )

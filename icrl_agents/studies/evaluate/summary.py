@@ -10,6 +10,8 @@ import numpy as np
 from icrl_agents.studies.evaluate.evaluation import Row
 from icrl_agents.studies.transfer.summary import mean_estimate, ratio_estimate
 
+SMALLEST_SHARE = 1e-12
+"""Variances below this share of the returns' mean square are rounding: nothing is measured against them."""
 HEADER = ("evaluator", "width", "error", "relative", "centred", "bias", "effective n", "seconds")
 
 
@@ -26,14 +28,16 @@ def _line(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
     def column(of: Callable[[Row], float]) -> list[float]:
         return [of(row) for row in rows]
 
+    power = column(lambda row: row.return_power)
+    smallest = max(SMALLEST_SHARE * float(np.mean(power)), float(np.finfo(float).tiny))
     widths = [row.width for row in rows if row.width is not None]
     sizes = [row.effective_sample_size for row in rows if row.effective_sample_size is not None]
     return (
         name,
         f"{np.median(widths):.2g}" if widths else "",
         str(mean_estimate(column(lambda row: math.sqrt(row.msve)))),
-        str(ratio_estimate(column(lambda row: row.msve), column(lambda row: row.return_power))),
-        str(ratio_estimate(column(lambda row: row.centred_msve), column(lambda row: row.return_variance))),
+        str(ratio_estimate(column(lambda row: row.msve), power, smallest)),
+        str(ratio_estimate(column(lambda row: row.centred_msve), column(lambda row: row.return_variance), smallest)),
         str(mean_estimate(column(lambda row: row.bias))),
         f"{np.mean(sizes):.3g}" if sizes else "",
         f"{np.sum(column(lambda row: row.seconds)):.2g}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 
 import numpy as np
@@ -37,9 +38,8 @@ def rewards_figure(summary: Summary) -> Figure:
         labels = [NAMES[policy, True].replace(" ", "\n").replace("-\n", "-") for policy in COLOURS]
         axis.set_xticks(range(len(COLOURS)), labels, fontsize=7)
         axis.set_ylim(bottom=0)
-    figure.supxlabel(
-        "bar: mean, dot: seed, line: one seed before and after, dotted: the script without noise", fontsize=8
-    )
+    caption = "bar: mean, dot: seed, line: one seed before and after, dotted: the script without noise"
+    figure.supxlabel(textwrap.fill(caption, int(16 * figure.get_figwidth())), fontsize=8)
     return figure
 
 

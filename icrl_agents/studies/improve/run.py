@@ -18,19 +18,19 @@ def run(config: ImproveConfig) -> Summary:
     """Improves, prints the table, and writes ``config.out``; goes on with what is finished there.
 
     Raises:
-        ValueError: If the output folder holds another run, or the device is not there.
+        ValueError: If the output folder holds another run, or the device or executor is not there.
         OSError: If the folder cannot be written, or workers were lost again and again.
     """
     if config.executor != "ray":
         check_device(config.device)
+    gpus = float(config.device != "cpu")
+    where = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
     open_folder(config.out, config)
     cells = {
         f"{domain}, seed {seed}": Cell(domain, seed)
         for domain in config.domains
         for seed in range(config.first_seed, config.first_seed + config.seeds)
     }
-    gpus = float(config.device != "cpu")
-    where = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
     kept = KeptRows(config.out / CELLS, identity(config))
     rows = compute_cells(functools.partial(rows_of, config), cells, Row, where, kept)
     write_rows(config.out, rows)
