@@ -1,0 +1,1 @@
+"""Beyond MetaWorld: the frozen evaluators of the transfer study on classic control and on random chains."""
