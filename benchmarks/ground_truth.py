@@ -11,7 +11,10 @@ import argparse
 import functools
 from pathlib import Path
 
+import numpy as np
+
 from icrl_agents.ground_truth import (
+    GroundTruth,
     ground_truth,
     hidden_share,
     kept_truth,
@@ -24,7 +27,12 @@ from icrl_envs.metaworld.domains import NOISE_LEVELS
 from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
 
 DOMAINS = ("pick-place-v3", "pick-place-wall-v3", "shelf-place-v3", "plate-slide-v3", "button-press-v3")
+COLUMNS = (
+    *("domain", "noise", "mean v", "sd of v", "sd of G given s", "s.e. of v"),
+    *("noise share", "core", "full", "state", "hidden"),
+)
 KINDS = ("core", "full", "state")
+REPLICATES = 2_000
 HAND, MOCAP = slice(0, 3), slice(39, 42)
 
 
@@ -37,6 +45,24 @@ def relocated(env, snapshots, states):
         env.simulator.data.mocap_pos[0] = (full[HAND] + lead).clip(env.simulator.mocap_low, env.simulator.mocap_high)
         moved.append(env.get_state())
     return moved
+
+
+def interval(statistic, truths, episodes):
+    """Ends of the 95 % interval of ``statistic(*truths)``: a bootstrap over episodes."""
+    rng, drawn = np.random.default_rng(0), []
+    groups = np.arange(len(truths[0].values)).reshape(episodes, -1)
+    for _ in range(REPLICATES):
+        rows = groups[rng.integers(episodes, size=episodes)].ravel()
+        drawn.append(
+            statistic(*(GroundTruth(t.observations[rows], t.returns[rows], t.gamma, t.horizon) for t in truths))
+        )
+    return np.nanquantile(drawn, [0.025, 0.975])
+
+
+def with_interval(statistic, truths, episodes):
+    """A statistic and its interval as text."""
+    low, high = interval(statistic, truths, episodes)
+    return f"{statistic(*truths):.2g} [{low:.2g}, {high:.2g}]"
 
 
 def measure(domain, noise, options):
@@ -63,11 +89,16 @@ def measure(domain, noise, options):
         truth.values.mean(),
         max(truth.value_variance, 0.0) ** 0.5,
         truth.return_variance**0.5,
-        truth.noise_share,
-        *(unexplained_share(shown[kind], truth) for kind in KINDS),
-        hidden_share(truth, truths["hidden"]),
+        np.square(truth.standard_errors).mean() ** 0.5,
     ]
-    print(f"| {domain} | {noise} | " + " | ".join(f"{number:.3g}" for number in numbers) + " |", flush=True)
+    shares = [unexplained_share(shown[kind], truth) for kind in KINDS]
+    texts = [
+        *(f"{number:.3g}" for number in numbers),
+        with_interval(lambda t: t.noise_share, [truth], options.episodes),
+        *(f"{share:.2g}" for share in shares),
+        with_interval(hidden_share, [truth, truths["hidden"]], options.episodes),
+    ]
+    print(f"| {domain} | {noise} | " + " | ".join(texts) + " |", flush=True)
 
 
 def main():
@@ -75,15 +106,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, required=True, help="folder of the values, reused by later runs")
     parser.add_argument("--gamma", type=float, default=0.9)
-    parser.add_argument("--episodes", type=int, default=12, help="from which states are taken")
+    parser.add_argument("--episodes", type=int, default=24, help="from which states are taken")
     parser.add_argument("--states", type=int, default=5, help="of each episode")
     parser.add_argument("--continuations", type=int, default=8, help="of each state")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--domains", nargs="+", default=DOMAINS)
     options = parser.parse_args()
     options.cache.mkdir(parents=True, exist_ok=True)
-    print("| domain | noise | mean v | sd of v | sd of G given s | noise share | core | full | state | hidden |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| " + " | ".join(COLUMNS) + " |")
+    print("|---" * len(COLUMNS) + "|")
     for domain in options.domains:
         for noise in NOISE_LEVELS:
             measure(domain, noise, options)

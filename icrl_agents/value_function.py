@@ -11,7 +11,7 @@ from torch import Tensor
 
 from icrl_agents.arrays import finite, floating
 from icrl_agents.attention import BoundAttention
-from icrl_agents.context import Context
+from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError, DivergenceWarning, check_finite
 
 __all__ = ["Basis", "DivergenceError", "DivergenceWarning", "Evaluator", "ValueFunction", "as_queries"]
@@ -99,7 +99,32 @@ class ValueFunction:
 
     def td_errors(self, context: Context) -> Tensor:
         """TD errors δ_k = R_k + γ_k v(x′_k) − v(x_k) on ``context``, ``(*batch, n)``; held out or its own."""
+        check_context(context)
         return context.td_errors(self(context.points))
+
+    def offset_corrected(self) -> ValueFunction:
+        """The same values plus the constant at which the mean TD error of their context is 0, at every depth.
+
+        c_ℓ = Σ_k δ_k / Σ_k (1 − γ_k)    with δ_k = R_k + γ_k v_ℓ(x′_k) − v_ℓ(x_k) ,
+
+        which is mean(δ) / (1 − γ) where nothing terminates (the constant offset of arXiv 2605.09727). Sweeps from v = 0
+        find a constant last: under softmax weights it lacks γ^ℓ of itself after ℓ sweeps. Differences of values, and
+        so advantages and rankings, stay as they are.
+
+        Raises:
+            ValueError: If all transitions of a context have γ = 1, or if rewards are counted from their average: a
+                constant changes no TD error there.
+        """
+        if self.average_rewards is not None:
+            raise ValueError("offset_corrected: differential values have no offset; expected a discounted evaluator.")
+        missing = (1.0 - self.context.discounts).masked_fill(~self.context.mask, 0.0).sum(-1, keepdim=True)
+        if not bool((missing > 0).all()):
+            raise ValueError("offset_corrected: expected a transition with γ < 1 in every context, got none.")
+        values = self.by_depth(self.context.points)
+        errors = [self.context.td_errors(values[..., depth]).sum(-1) for depth in range(self.max_depth + 1)]
+        offsets = (torch.stack(errors, dim=-1) / missing)[..., None]
+        bases, coefficients = (*self._bases, _constant), (*self._coefficients, offsets)
+        return ValueFunction(bases, coefficients, self.context, self.depth, None, self.approximation_error)
 
     def effective_sample_size(self, states: Any) -> Tensor:  # noqa: ANN401
         """(Σ_k |K_k|)² / Σ_k K_k² per state, ``(*batch, m)``: how many transitions a value rests on, 0 to n.
@@ -110,10 +135,11 @@ class ValueFunction:
         Raises:
             TypeError: If the value function is not a kernel expansion (linear TD, LSTD).
         """
-        if not all(isinstance(basis, BoundAttention) for basis in self._bases):
+        attentions = [basis for basis in self._bases if basis is not _constant]
+        if not all(isinstance(basis, BoundAttention) for basis in attentions):
             raise TypeError("effective_sample_size: defined for kernel expansions; this value function is linear.")
         queries, single = self._queries(states)
-        sizes = [cast(BoundAttention, basis).effective_sample_size(queries) for basis in self._bases]
+        sizes = [cast(BoundAttention, basis).effective_sample_size(queries) for basis in attentions]
         size = torch.stack(sizes).amin(0)
         return size[..., 0] if single else size
 
@@ -124,8 +150,24 @@ class ValueFunction:
 
     def _check_depth(self, depth: int) -> int:
         if isinstance(depth, bool) or not isinstance(depth, Integral) or not 0 <= depth <= self.max_depth:
-            raise ValueError(f"depth: expected an integer from 0 to {self.max_depth}, got {depth!r}.")
+            raise ValueError(
+                f"depth: expected an integer from 0 to {self.max_depth}, got {depth!r}{self._one_depth()}."
+            )
         return int(depth)
+
+    def _one_depth(self) -> str:
+        """Why there is no depth but 0, and how to have others; empty where there are others."""
+        if self.max_depth > 0:
+            return ""
+        return (
+            "; of num_sweeps=math.inf, of a closed form such as LSTD and of no sweeps at all, the value at depth 0 is "
+            "the only one: fit with num_sweeps=L for the values after each of 0 … L sweeps"
+        )
+
+
+def _constant(queries: Tensor) -> Tensor:
+    """The basis function 1, ``(*batch, m, 1)``."""
+    return torch.ones_like(queries[..., :1])
 
 
 def _expanded(basis: Basis, queries: Tensor, coefficients: Tensor) -> Tensor:

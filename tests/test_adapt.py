@@ -1,6 +1,7 @@
 """The adaptation study: one small run, and its summary on rows whose ratios are known."""
 
 import csv
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -17,6 +18,7 @@ from icrl_agents.studies.adapt.run import rows_of, run
 from icrl_agents.studies.adapt.summary import FLOOR, LEAVE_ONE_OUT, MIXTURE, Summary
 from icrl_agents.studies.transfer.run import cells_of
 from icrl_agents.studies.transfer.trajectories import Trajectories, gathered
+from icrl_agents.studies.transfer.truth import held_out_truth
 
 SMALL = {
     "domains": ("reach-v3",),
@@ -85,6 +87,21 @@ def _bank(config):
     return default_bank(8), (2, 8), config.caution, config.return_weight
 
 
+def test_errors_against_ground_truth_are_those_of_means_of_continuations(finished, tmp_path):
+    config = dataclasses.replace(finished[0], truth_states=2, continuations=3, noise=("low",), out=tmp_path / "out")
+    summary = run(config)
+    assert summary.measures == ["TD loss", "value error", "true error"]
+    (cell,) = cells_of(config.transfer()).values()
+    numbers = {"gamma": 0.7, "tail": 10, "states_per_episode": 2, "continuations": 3}
+    truth = held_out_truth(cell[1], Path(str(config.cache)), **numbers)
+    trajectories = gathered(cell[1], Path(str(config.cache)))
+    values = AdaptiveTD(*_bank(config)).fit(Context.from_episodes(trajectories.context, 0.7))
+    errors = [float(values(x)) - np.mean(g) for x, g in zip(truth.observations, truth.returns, strict=True)]
+    assert len(errors) == 4
+    assert summary.rows[-1].true_centred_msve == pytest.approx(np.var(errors))
+    assert [row.td_loss for row in summary.rows] == [row.td_loss for row in finished[1].rows[12:]]
+
+
 def test_a_finished_run_is_not_computed_again(finished, capsys, monkeypatch):
     config, summary = finished
     monkeypatch.setattr(AdaptiveTD, "fit", None)
@@ -97,7 +114,7 @@ def rows(losses):
     return [
         Row(
             domain=domain, noise="low", sigma=0.1, seed=seed, method=method[0], kernel=method[1], depth=method[2],
-            weight=0.0, td_loss=loss, msve=math.nan, centred_msve=10 * loss,
+            weight=0.0, td_loss=loss, msve=math.nan, centred_msve=10 * loss, true_centred_msve=math.nan,
         )
         for method, cells in losses.items()
         for domain, by_seed in cells.items()
@@ -151,6 +168,8 @@ def test_other_evaluators_have_a_name_too():
         ({"domains": ("pick-place",)}, "Did you mean 'pick-place-v3'"),
         ({"gamma": 1.0}, "gamma must be"),
         ({"depth": 0}, "depth must be"),
+        ({"continuations": -1}, "continuations must be"),
+        ({"continuations": 2, "truth_states": 30}, "truth_states: expected at most 21, got 30"),
         ({"caution": -1.0}, "caution must be"),
         ({"return_weight": math.inf}, "return_weight must be"),
         ({"workers": -1}, "workers must be"),

@@ -13,7 +13,7 @@ from icrl_agents.adaptive import AdaptiveTD, RelevanceTD, default_bank
 from icrl_agents.adaptive.mixture import simplex_weights
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
+from icrl_agents.evaluators import KernelTD, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace, Linear, ProductLaplace
 from icrl_agents.value_function import DivergenceError, Evaluator
 from tests.adaptive_loops import (
@@ -162,7 +162,10 @@ def test_the_default_bank_is_its_default_first():
     ("error", "settings", "message"),
     [
         (ValueError, {"evaluators": []}, "evaluators: expected at least one"),
-        (TypeError, {"evaluators": [Linear()]}, r"evaluators: expected evaluators with a method fit"),
+        (TypeError, {"evaluators": [Linear()]}, "evaluators: expected objects with a method fit"),
+        (TypeError, {"evaluators": [TabularTD]}, r"evaluators: expected objects .*; did you mean TabularTD\("),
+        (TypeError, {"evaluators": TabularTD(3)}, r"evaluators: expected a list of evaluators, .* in brackets"),
+        (TypeError, {"depths": 5}, r"depths: expected a list of integers ≥ 0, such as \(20, 80\), got 5"),
         (ValueError, {"depths": ()}, "depths: expected integers ≥ 0, one at least"),
         (ValueError, {"depths": (1.5,)}, "depths: expected integers"),
         (ValueError, {"caution": -1.0}, "caution: expected a finite number ≥ 0"),
@@ -173,6 +176,20 @@ def test_the_default_bank_is_its_default_first():
 def test_wrong_settings_are_refused(error, settings, message):
     with pytest.raises(error, match=message):
         AdaptiveTD(**{"evaluators": BANK, **settings})
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200])
+def test_rewards_of_any_size_choose_the_same_mixture(size):
+    context = Context.from_episodes(episodes(), GAMMA)
+    scaled = Context(
+        context.states, context.rewards * size, context.discounts, context.next_states, contiguous=context.contiguous
+    )
+    bank = AdaptiveTD([*BANK, RelevanceTD(0.3, 4)], caution=0.0)
+    expected, found = bank.fit(context), bank.fit(scaled)
+    assert expected.choice.step > 0
+    assert found.choice.reason == expected.choice.reason
+    torch.testing.assert_close(found.choice.weights, expected.choice.weights, rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(found(QUERIES) / size, expected(QUERIES), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("evaluator", [ADAPTIVE, RelevanceTD(0.3, 2)])

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from icrl_agents.collection import collect_episodes
 from icrl_agents.ground_truth import (
     GroundTruth,
     ground_truth,
@@ -62,6 +63,17 @@ def test_returns_and_their_statistics_by_plain_loops(chain):
     assert truth.return_variance == pytest.approx(within)
     assert truth.value_variance == pytest.approx(between)
     assert truth.noise_share == pytest.approx(within / (within + between) if between > 0 else 1.0)
+
+
+def test_states_are_of_the_episodes_that_are_collected(chain):
+    episodes = collect_episodes(chain, num_episodes=3, max_episode_steps=20, seed=4)
+    shown = observed(chain, states_along(chain, episodes=3, states_per_episode=4, steps=20, seed=4, before=12))
+    assert len(shown) == 12
+    for i, row in enumerate(shown):
+        stretch = episodes[i // 4].observations[3 * (i % 4) : 3 * (i % 4) + 3]
+        assert (stretch == row).all(1).any()
+    with pytest.raises(ValueError, match="before must be"):
+        states_along(chain, episodes=1, states_per_episode=4, steps=20, seed=0, before=21)
 
 
 def test_continuations_depend_on_the_seed_and_not_on_their_number(chain):

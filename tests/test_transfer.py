@@ -11,15 +11,18 @@ import numpy as np
 import pytest
 import torch
 
+from icrl_agents.adaptive import AdaptiveTD, default_bank
+from icrl_agents.context import Context
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelLSTD
 from icrl_agents.studies.cells import CELLS, KeptRows
 from icrl_agents.studies.results import identity
 from icrl_agents.studies.transfer import trajectories
 from icrl_agents.studies.transfer.config import TransferConfig
-from icrl_agents.studies.transfer.evaluation import REFERENCES, TRANSFORMERS, evaluate, evaluators
+from icrl_agents.studies.transfer.evaluation import ADAPTIVE, REFERENCES, TRANSFORMERS, Row, evaluate, evaluators
+from icrl_agents.studies.transfer.failures import failures, failures_table
 from icrl_agents.studies.transfer.run import cells_of, rows_of, run
-from icrl_agents.studies.transfer.summary import mean_estimate, ratio_estimate
+from icrl_agents.studies.transfer.summary import Summary, mean_estimate, ratio_estimate
 from icrl_agents.studies.transfer.trajectories import Request, Trajectories, gathered
 from icrl_agents.transformer import InContextTransformer
 
@@ -213,7 +216,7 @@ def test_rows_say_what_was_measured_and_the_configuration_how_to_repeat_it(finis
         rows = list(csv.DictReader(file))
     assert [(r["evaluator"], r["depth"]) for r in rows] == [
         *((name, str(depth)) for name in TRANSFORMERS for depth in config.depths),
-        *((name, "") for name in REFERENCES),
+        *((name, "") for name in (ADAPTIVE, *REFERENCES)),
     ]
     described = json.loads((config.out / "config.json").read_text())
     assert described["settings"]["gamma"] == 0.7
@@ -232,7 +235,7 @@ def test_losses_and_errors_are_those_of_the_equations(collected):
     assert [row.depth for row in rows] == [0, 1, 2, 3]
 
     def kappa(x, y):
-        return math.exp(-math.dist(x, y) / config.length_scale)
+        return math.exp(-sum(abs(a - b) for a, b in zip(x, y, strict=True)) / config.length_scale)
 
     keys, targets = [], []
     for episode in collected.context:
@@ -240,6 +243,8 @@ def test_losses_and_errors_are_those_of_the_equations(collected):
             keys.append(episode.observations[t].tolist())
             targets.append((episode.rewards[t], episode.observations[t + 1].tolist()))
     w = [0.0] * len(keys)
+    counted = [(e.rewards, t) for e in collected.context for t in range(30 - config.tail + 1)]
+    seen = [sum(0.7 ** (k - t) * rewards[k] for k in range(t, 30)) for rewards, t in counted]
 
     def value(x):
         weights = [kappa(x, key) for key in keys]
@@ -258,6 +263,7 @@ def test_losses_and_errors_are_those_of_the_equations(collected):
         assert row.centred_msve == pytest.approx(np.var(errors), rel=1e-9)
         assert row.return_power == pytest.approx(np.mean(np.square(truths)), rel=1e-10)
         assert row.return_variance == pytest.approx(np.var(truths), rel=1e-9)
+        assert row.context_return_variance == pytest.approx(np.var(seen), rel=1e-9)
         delta = [r + 0.7 * value(x_next) - value(x) for x, (r, x_next) in zip(keys, targets, strict=True)]
         w = [a + d for a, d in zip(w, delta, strict=True)]
 
@@ -294,12 +300,47 @@ def test_estimates():
     assert estimate.standard_error == pytest.approx(1 / math.sqrt(3))
     assert str(estimate) == "2±0.58"
     assert str(mean_estimate([0.25])) == "0.25"
+    assert str(mean_estimate([0.1 + 0.2, 0.3, 0.3])) == "0.3±0"
     ratio = ratio_estimate([1.0, 2.0, 4.0], [2.0, 2.0, 2.0])
     assert ratio.mean == pytest.approx(7 / 6)
     # With equal denominators the jackknife is the standard error of the mean of the ratios.
     assert ratio.standard_error == pytest.approx(np.std([0.5, 1.0, 2.0], ddof=1) / math.sqrt(3))
     assert str(ratio_estimate([1e-9, 1e-9], [1e-8, 1e-8])) == "–"
     assert math.isinf(ratio_estimate([math.inf, 1.0], [1.0, 1.0]).mean)
+
+
+def test_adaptive_rows_are_those_of_the_mixture(collected):
+    walks = Trajectories([*collected.context, *collected.held_out], collected.held_out)
+    config = TransferConfig(**SMALL, depth=8)
+    (row,) = evaluate(config, {ADAPTIVE: evaluators(config, dim=10)[ADAPTIVE]}, REQUEST, "low", walks)
+    values = AdaptiveTD(default_bank(8), (2, 8)).fit(Context.from_episodes(walks.context, 0.7))
+    held_out = Context.from_episodes(walks.held_out, 0.7)
+    assert row.depth is None
+    assert row.td_loss == pytest.approx(float(values.td_errors(held_out).square().mean()))
+    assert math.isfinite(row.centred_msve)
+
+
+def test_failures_are_what_is_left_above_the_limits_and_nothing_where_nothing_varies():
+    cells = {"fine": (0.1, 0.1, 1.0), "lossy": (0.5, 0.1, 1.0), "wrong": (0.1, 0.6, 4.0), "still": (0.1, 0.6, 0.0)}
+    rows = [
+        Row(
+            domain=domain, noise="low", sigma=0.1, seed=0, evaluator=name, depth=depth,
+            td_loss=1.0 if depth == 0 else share, msve=0.0, centred_msve=error * variance,
+            return_power=1.0, return_variance=variance, context_return_variance=9.0,
+        )
+        for domain, (share, error, variance) in cells.items()
+        for name, depth in (("softmax", 0), ("softmax", 2), (ADAPTIVE, None))
+    ]  # fmt: skip
+    summary = Summary(rows)
+    assert failures(summary) == [("lossy", "low"), ("wrong", "low")]
+    title, header, rule, *lines = failures_table(summary).splitlines()
+    assert title.startswith("Failures, 2 of 4 cells: more than 0.4 of the TD loss")
+    assert [header.split()[0], set(rule.strip())] == ["domain", {"─"}]
+    assert [line.split() for line in lines] == [
+        ["lossy", "low", "0.50", "0.50", "0.10", "0.10", "3.00", "1.00"],
+        ["wrong", "low", "0.10", "0.10", "0.60", "0.60", "3.00", "2.00"],
+    ]
+    assert len(failures_table(Summary([row for row in rows if row.domain == "fine"])).splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import power_of_two
 from icrl_agents.context import Context, check_context
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.evaluators.sweeps import check_num_sweeps
@@ -73,6 +74,7 @@ def relevant_scales(context: Context) -> Tensor:
     """√d σ_i / (ρ_i + 0.1) of each dimension, ``(d,)``; a dimension that does not vary has σ_i = 1 and ρ_i = 0."""
     states = context.states[context.mask].double()
     returns = context.returns()[0][context.mask].double()
+    returns = returns / power_of_two(returns)
     if len(states) < 2:
         return states.new_full((context.dim,), math.sqrt(context.dim) / LEAST_RELEVANCE)
     deviation = states.std(0)

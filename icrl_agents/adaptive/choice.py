@@ -29,7 +29,8 @@ class Choice:
         candidates: C candidates; the first one is the default.
         weights: Of the mixture, ``(C,)``.
         step: How far from the default, 0, to the best mixture on the simplex, 1.
-        td_losses: Mean δ² of each candidate on each fold, fitted on the others, ``(F, C)``; NaN if it diverged.
+        td_losses: Mean δ² of each candidate on each fold, fitted on the others, ``(F, C)``; NaN if it diverged, inf
+            where squares leave float64.
         return_errors: The same of (v − G)², G the Monte-Carlo return; NaN also without a complete return.
         reason: Why, in words.
     """
@@ -64,7 +65,7 @@ def choose(
     """
     td_losses = torch.stack([each.td_losses for each in errors]).cpu()
     return_errors = torch.stack([each.mean_square_return_errors for each in errors]).cpu()
-    kept = torch.isfinite(td_losses).all(0) & ~torch.isinf(return_errors).any(0)
+    kept = torch.stack([each.finite for each in errors]).all(0).cpu()
     if not bool(kept[0]):
         return default_choice(candidates, "it diverged on a part of the context", td_losses, return_errors)
     forms = criterion([each.of(kept) for each in errors], 0, return_weight)

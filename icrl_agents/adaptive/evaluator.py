@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
@@ -97,11 +97,16 @@ class AdaptiveTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        if not (isinstance(self.evaluators, Sized) and isinstance(self.evaluators, Iterable)):
+            raise TypeError(f"evaluators: expected a list of evaluators, got {self.evaluators!r}; put one in brackets.")
         if len(self.evaluators) == 0:
             raise ValueError("evaluators: expected at least one, got none.")
         for each in self.evaluators:
-            if not callable(getattr(each, "fit", None)):
-                raise TypeError(f"evaluators: expected evaluators with a method fit(context), got {each!r}.")
+            if isinstance(each, type) or not callable(getattr(each, "fit", None)):
+                hint = f"; did you mean {each.__name__}(...)?" if isinstance(each, type) else "."
+                raise TypeError(f"evaluators: expected objects with a method fit(context), got {each!r}{hint}")
+        if not (isinstance(self.depths, Sized) and isinstance(self.depths, Iterable)) or isinstance(self.depths, str):
+            raise TypeError(f"depths: expected a list of integers ≥ 0, such as (20, 80), got {self.depths!r}.")
         if len(self.depths) == 0 or not all(_integer(depth, 0) for depth in self.depths):
             raise ValueError(f"depths: expected integers ≥ 0, one at least, got {self.depths!r}.")
         for name in ("caution", "return_weight"):

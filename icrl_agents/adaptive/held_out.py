@@ -39,6 +39,11 @@ class HeldOutErrors:
         """Mean (v − G)² of each candidate, ``(C,)``; NaN where no return is complete."""
         return self.return_errors.square().mean(0)
 
+    @property
+    def finite(self) -> Tensor:
+        """Which candidates have finite errors throughout, ``(C,)``; the others diverged."""
+        return torch.isfinite(self.td_errors).all(0) & torch.isfinite(self.return_errors).all(0)
+
     def of(self, candidates: Tensor) -> HeldOutErrors:
         """The errors of some candidates, given by their indices or by a mask."""
         chosen = candidates.to(self.td_errors.device)
@@ -56,13 +61,13 @@ def held_out_errors(
         context: One context.
         folds: Indices of whole trajectories, two folds at least.
     """
+    returns, complete = complete_returns(context)
     found = []
     for i, fold in enumerate(folds):
         seen = subset(context, torch.cat([*folds[:i], *folds[i + 1 :]]))
         unseen = subset(context, fold)
         values = torch.cat([_values(e, d, seen, unseen.points) for e, d in zip(evaluators, depths, strict=True)], -1)
-        returns, complete = complete_returns(unseen)
-        return_errors = (values[: len(unseen)] - returns[:, None])[complete]
+        return_errors = (values[: len(unseen)] - returns[fold, None])[complete[fold]]
         found.append(HeldOutErrors(unseen.td_errors(values.mT).mT.double(), return_errors.double()))
     return found
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.adaptive.held_out import HeldOutErrors
+from icrl_agents.arrays import power_of_two
 
 RIDGE = 0.02
 """Added to the diagonal of the criterion, beside its mean of about 1: equal candidates share their weight."""
@@ -28,11 +29,15 @@ def criterion(errors: Sequence[HeldOutErrors], default: int, return_weight: floa
         default: Index of the default candidate.
         return_weight: λ ≥ 0.
     """
-    td = torch.stack([each.td_errors.mT @ each.td_errors / len(each.td_errors) for each in errors])
-    returns = torch.stack(
-        [each.return_errors.mT @ each.return_errors / max(1, len(each.return_errors)) for each in errors]
-    )
+    td = _forms([each.td_errors for each in errors])
+    returns = _forms([each.return_errors for each in errors])
     return _scaled(td, default) + return_weight * _scaled(returns, default)
+
+
+def _forms(errors: Sequence[Tensor]) -> Tensor:
+    """Mean products of each fold, ``(F, C, C)``, in a unit in which no square leaves float64."""
+    unit = power_of_two(torch.cat(list(errors)))
+    return torch.stack([(each / unit).mT @ (each / unit) / max(1, len(each)) for each in errors])
 
 
 def _scaled(forms: Tensor, default: int) -> Tensor:

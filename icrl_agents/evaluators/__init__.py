@@ -3,6 +3,7 @@
 from icrl_agents.evaluators.closed_forms import LSTD, KernelLSTD, MonteCarlo
 from icrl_agents.evaluators.linear import AverageRewardTD, LinearTD, ResidualGradient, TDLambda
 from icrl_agents.evaluators.nystrom import Nystrom
+from icrl_agents.evaluators.offset import OffsetCorrected
 from icrl_agents.evaluators.sweeps import KernelTD, TabularTD, WeightedSoftmaxTD
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "KernelLSTD",
     "MonteCarlo",
     "Nystrom",
+    "OffsetCorrected",
 ]

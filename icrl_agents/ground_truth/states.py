@@ -52,33 +52,43 @@ def restorable(env: gym.Env[Any, Any]) -> Restorable:
     return cast(Restorable, inner)
 
 
-def states_along(env: gym.Env[Any, Any], *, episodes: int, states_per_episode: int, steps: int, seed: int) -> list[Any]:
+def states_along(
+    env: gym.Env[Any, Any], *, episodes: int, states_per_episode: int, steps: int, seed: int, before: int | None = None
+) -> list[Any]:
     """Returns snapshots of states at random times, in order: one from each of equal stretches of every episode.
+
+    The episodes are those of ``collect_episodes(env, num_episodes=episodes, max_episode_steps=steps, seed=seed)``.
 
     Args:
         env: See ``Restorable``.
         episodes: How many.
         states_per_episode: How many from each.
-        steps: Times are below it; it is at least ``states_per_episode``.
+        steps: Length of an episode.
         seed: Of the episodes and of the times.
+        before: Times are below it; it is at least ``states_per_episode``. Default ``steps``.
 
     Raises:
         TypeError: If the environment cannot be restored.
-        ValueError: If a number is out of range, or an episode ended before ``steps`` steps.
+        ValueError: If a number is out of range, or an episode ended before one of the times.
     """
     process, rng = restorable(env), np.random.default_rng([arguments.integer("seed", seed, 0), 1])
     count = arguments.integer("states_per_episode", states_per_episode, 1)
-    edges = np.linspace(0, arguments.integer("steps", steps, count), count + 1)
+    steps = arguments.integer("steps", steps, count)
+    edges = np.linspace(0, steps if before is None else arguments.integer("before", before, count, steps), count + 1)
     snapshots: list[Any] = []
     for index in range(arguments.integer("episodes", episodes, 1)):
         process.reset(seed=seed if index == 0 else None)
         times = {int(time) for time in rng.uniform(edges[:-1], edges[1:])}
-        for time in range(max(times) + 1):
+        for time in range(steps):
             if time in times:
                 snapshots.append(process.get_state())
             _, _, terminated, truncated, _ = process.step(0)
-            if (terminated or truncated) and time < max(times):
-                raise ValueError(f"steps: expected at most the length of episodes, got {steps}; one had {time + 1}.")
+            if terminated or truncated:
+                if time < max(times):
+                    raise ValueError(
+                        f"steps: expected at most the length of episodes, got {steps}; one had {time + 1}."
+                    )
+                break
     return snapshots
 
 

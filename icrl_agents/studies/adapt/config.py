@@ -50,6 +50,10 @@ class AdaptConfig:
     """Standard errors by which a mixture must beat the default within the context; 0 trusts the mean."""
     return_weight: float = 1.0
     """Weight of the errors against Monte-Carlo returns beside the TD errors in the choice, both within the context."""
+    continuations: int = 0
+    """Value errors against ground truth as well: returns of each of its states, from exact snapshots; 0 for none."""
+    truth_states: int = 5
+    """States of each held-out trajectory whose ground truth is taken."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("results/adapt")
     """Output folder. One that holds another configuration is refused; one that holds unfinished work of this one is
     gone on with."""
@@ -70,6 +74,10 @@ class AdaptConfig:
         arguments.integer("depth", self.depth, 1)
         arguments.real("caution", self.caution, 0.0)
         arguments.real("return_weight", self.return_weight, 0.0)
+        arguments.integer("continuations", self.continuations, 0)
+        arguments.integer("truth_states", self.truth_states, 1)
+        if self.continuations and self.truth_states > self.steps - self.tail + 1:
+            raise ValueError(f"truth_states: expected at most {self.steps - self.tail + 1}, got {self.truth_states}.")
 
     @property
     def depths(self) -> tuple[int, ...]:

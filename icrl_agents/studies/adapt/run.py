@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 from icrl_agents.execution import executor
+from icrl_agents.ground_truth import GroundTruth
 from icrl_agents.machine import check_device
 from icrl_agents.studies.adapt.config import AdaptConfig
 from icrl_agents.studies.adapt.evaluation import Row, adaptive, evaluate
@@ -14,6 +15,7 @@ from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.results import identity, open_folder, write_rows
 from icrl_agents.studies.transfer.run import cells_of
 from icrl_agents.studies.transfer.trajectories import Request, default_cache, gathered
+from icrl_agents.studies.transfer.truth import held_out_truth
 
 
 def run(config: AdaptConfig) -> Summary:
@@ -35,7 +37,8 @@ def run(config: AdaptConfig) -> Summary:
     print(summary.table())
     print(
         f"\nRatios of held-out losses, averaged over {config.seeds} seed(s) first; below 1 the first one is better.\n"
-        "Interval: 95 %, bootstrap over domains. Value error: centred, against Monte-Carlo returns.\n"
+        "Interval: 95 %, bootstrap over domains. Value error: centred, against Monte-Carlo returns;\n"
+        "true error: against means of several from the same states.\n"
         f"In {config.out}: config.json, cells.jsonl, rows.csv, ratios.png, heat_map.png."
     )
     ratios_figure(summary, config.out / "ratios.png")
@@ -47,4 +50,17 @@ def rows_of(config: AdaptConfig, cell: tuple[str, Request]) -> list[Row]:
     """Computes one cell: a noise level's name, and its trajectories as a request."""
     noise, request = cell
     trajectories = gathered(request, config.cache or default_cache())
-    return list(evaluate(config, adaptive(config), request, noise, trajectories))
+    return list(evaluate(config, adaptive(config), request, noise, trajectories, _truth(config, request)))
+
+
+def _truth(config: AdaptConfig, request: Request) -> GroundTruth | None:
+    if config.continuations == 0:
+        return None
+    return held_out_truth(
+        request,
+        config.cache or default_cache(),
+        gamma=config.gamma,
+        tail=config.tail,
+        states_per_episode=config.truth_states,
+        continuations=config.continuations,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import numpy as np
 from icrl_agents.studies.adapt.evaluation import ADAPTIVE, FIXED, NAIVE, Row
 from icrl_envs.metaworld.domains import DOMAINS
 
-MEASURES = {"TD loss": "td_loss", "value error": "centred_msve"}
+MEASURES = {"TD loss": "td_loss", "value error": "centred_msve", "true error": "true_centred_msve"}
 FLOOR = 1e-4
 """Added to both losses of a ratio, in squared units of reward: nothing divides by a loss near 0."""
 LIMIT = 1.25
@@ -58,6 +59,7 @@ class Summary:
         self.domains = list(dict.fromkeys(domain for domain, _ in self.cells))
         self.noise = list(dict.fromkeys(noise for _, noise in self.cells))
         self.fixed = list(dict.fromkeys(_method(row) for row in self.rows if row.method == FIXED))
+        self.measures = [m for m in MEASURES if not any(math.isnan(getattr(row, MEASURES[m])) for row in self.rows)]
         self._by_method: dict[tuple[Method, tuple[str, str]], list[Row]] = {}
         for row in self.rows:
             self._by_method.setdefault((_method(row), (row.domain, row.noise)), []).append(row)
@@ -96,7 +98,7 @@ class Summary:
     def table(self) -> str:
         """One line per measure and comparison."""
         header = f"{'':11}  {'':66}  geometric mean [95 %]  worst  >{LIMIT}"
-        return "\n".join([header, *(line for measure in MEASURES for line in self._lines(measure))])
+        return "\n".join([header, *(line for measure in self.measures for line in self._lines(measure))])
 
     def _lines(self, measure: str) -> list[str]:
         best, single = self.best_fixed(measure), self.best_fixed("TD loss")

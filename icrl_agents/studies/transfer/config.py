@@ -24,7 +24,7 @@ _CHOICES = {
     "held_out_split": ("train", "test"),
     "observation": ("core", "full", "state"),
     "reward_version": ("v1", "v2"),
-    "kernel": ("laplace", "rbf", "exponential"),
+    "kernel": ("product_laplace", "laplace", "rbf", "exponential"),
     "form": ("dual_head", "temporal_shift"),
 }
 
@@ -34,8 +34,8 @@ class TransferConfig:
     """Evaluate policies across MetaWorld domains in context, with one fixed set of weights for all of them.
 
     For every domain, noise level and seed: collect trajectories of the scripted policy plus noise, fit each
-    evaluator on some of them, and measure it on the others, whose goals it has not seen. Prints a table and
-    writes config.json, rows.csv and two figures.
+    evaluator on some of them, and measure it on the others, whose goals it has not seen. Prints a table and the
+    cells that fail, and writes config.json, rows.csv and two figures.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -76,16 +76,16 @@ class TransferConfig:
     """Whether the features contain the goal; if not, its entries are 0."""
     reward_version: Literal["v1", "v2"] = "v2"
     """MetaWorld's reward function."""
-    kernel: Literal["laplace", "rbf", "exponential"] = "laplace"
+    kernel: Literal["product_laplace", "laplace", "rbf", "exponential"] = "product_laplace"
     """Kernel of the softmax and of the kernel transformer."""
     length_scale: float = 0.1
     """Softmax transformer: length scale in units of the observation, mostly metres (exponential: temperature)."""
-    kernel_length_scale: float = 0.3
+    kernel_length_scale: float = 1.0
     """Kernel transformer and kernel LSTD: the same; without the softmax's normaliser, wider kernels do better."""
     form: Literal["dual_head", "temporal_shift"] = "temporal_shift"
     """Layers: two heads, or one head and the Temporal Shift Module; the values are the same."""
-    depth: int = 40
-    """Number of layers."""
+    depth: int = 80
+    """Number of layers; the adaptive bank's too, a quarter of it is the other depth that it chooses from."""
     ridge: float = 0.001
     """Ridge of the closed-form references LSTD and kernel LSTD."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("results/transfer")

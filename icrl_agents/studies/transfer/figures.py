@@ -17,9 +17,11 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from matplotlib.typing import LineStyleType
 
 from icrl_agents.studies.results import write_figure
-from icrl_agents.studies.transfer.evaluation import TRANSFORMERS
+from icrl_agents.studies.transfer.evaluation import ADAPTIVE, TRANSFORMERS
 from icrl_agents.studies.transfer.summary import Summary
 
+MAPPED = ("softmax", ADAPTIVE, "kernel", "linear")
+"""Evaluators in the heat map, from left to right, as far as there are rows of them."""
 COLOURS = {"softmax": "#0b6fb8", "kernel": "#d97706", "linear": "#6b7280"}
 STYLES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
 COLUMNS = 3
@@ -56,32 +58,46 @@ def td_loss_figure(summary: Summary, path: Path) -> None:
 
 
 def heat_map_figure(summary: Summary, path: Path) -> None:
-    """Domain × noise heat maps at the full depth: relative TD loss above, centred relative value error below."""
-    height = 1.2 + 0.34 * len(summary.domains)
-    figure, axes = _grid(2, len(TRANSFORMERS), width=max(2.4, 1.8 + 0.9 * len(summary.noise)), height=height)
-    depth = summary.depths[-1]
+    """Domain × noise heat maps at the full depth: relative TD loss on the left, centred value error on the right."""
+    mapped = [name for name in MAPPED if name in summary.evaluators]
+    width, height = 1.1 + 0.34 * len(summary.noise), 1.6 + 0.21 * len(summary.domains)
+    figure = Figure(figsize=(2 * len(mapped) * width * 0.62 + 2.2, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, 2 * len(mapped), squeeze=False).ravel()
     colours = colormaps["YlOrRd"].with_extremes(bad="#e5e7eb")
     norm = LogNorm(BEST, WORST)
-    measures = {"TD loss / that of v = 0": summary.relative_td_loss, "centred value error": summary.centred_error}
-    cells = [(title, measure, name) for title, measure in measures.items() for name in TRANSFORMERS]
-    for axis, (title, measure, name) in zip(axes, cells, strict=True):
+    measures = {"TD loss": summary.relative_td_loss, "value error": summary.centred_error}
+    cells = [(title, measure, name) for title, measure in measures.items() for name in mapped]
+    for i, (axis, (title, measure, name)) in enumerate(zip(axes, cells, strict=True)):
+        depth = summary.last_depth(name)
         grid = np.array([[measure(d, s, name, depth).mean for s in summary.noise] for d in summary.domains])
         axis.imshow(np.clip(grid, 1e-9, 1e9), norm=norm, cmap=colours, aspect="auto")
-        axis.set_title(f"{name} transformer\n{title}", fontsize=9)
-        axis.set_xticks(range(len(summary.noise)), summary.noise)
-        axis.set_yticks(range(len(summary.domains)), summary.domains if name == TRANSFORMERS[0] else [])
-        for (i, j), value in np.ndenumerate(grid):
-            dark = bool(norm(np.clip(value, BEST, WORST)) > 0.65)
-            text = "–" if np.isnan(value) else f"{value:.2g}"
-            axis.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
-    figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), shrink=0.6, extend="both", label="relative error")
-    figure.supxlabel("policy noise", fontsize=10)
+        axis.set_title(f"{title}\n{name}", fontsize=8)
+        axis.set_xticks(range(len(summary.noise)), summary.noise, fontsize=7)
+        axis.set_yticks(range(len(summary.domains)), [] if i else summary.domains, fontsize=7)
+        for (row, column), value in np.ndenumerate(grid):
+            axis.text(column, row, _two_digits(value), ha="center", va="center", fontsize=6, color=_ink(norm, value))
+    bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), shrink=0.6, extend="both", aspect=30)
+    bar.ax.tick_params(labelsize=7)
+    figure.supxlabel("policy noise", fontsize=8)
     figure.suptitle(
-        f"after {depth} layers: 0 is exact, 1 is v = 0 (TD loss) or any constant (value error),\n"
-        "– means that nothing varies",
-        fontsize=9,
+        f"after {summary.depths[-1]} layers: 0 is exact; 1 is v = 0 (TD loss) or any constant (value error, centred);"
+        " – nothing varies",
+        fontsize=8,
     )
     write_figure(figure, path)
+
+
+def _two_digits(value: float) -> str:
+    """Two significant digits in four characters at most."""
+    if np.isnan(value):
+        return "–"
+    text = f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+    return text.removeprefix("0") if 1e-4 <= value < 1 else text
+
+
+def _ink(norm: LogNorm, value: float) -> str:
+    return "white" if norm(np.clip(value, BEST, WORST)) > 0.65 else "black"
 
 
 def _curve(axis: Axes, summary: Summary, domain: str, noise: str, name: str, style: LineStyleType) -> None:

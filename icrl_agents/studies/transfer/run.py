@@ -10,6 +10,7 @@ from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.results import identity, open_folder, write_rows
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.evaluation import Row, evaluate, evaluators
+from icrl_agents.studies.transfer.failures import failures_table
 from icrl_agents.studies.transfer.figures import heat_map_figure, td_loss_figure
 from icrl_agents.studies.transfer.summary import Summary
 from icrl_agents.studies.transfer.trajectories import Request, default_cache, gathered
@@ -33,6 +34,7 @@ def run(config: TransferConfig) -> Summary:
     write_rows(config.out, rows)
     print(summary.table())
     print(_caption(config))
+    print(f"\n{failures_table(summary)}")
     td_loss_figure(summary, config.out / "td_loss.png")
     heat_map_figure(summary, config.out / "heat_map.png")
     return summary
@@ -44,7 +46,7 @@ def _caption(config: TransferConfig) -> str:
         "decide the ratio"
     )
     return (
-        "\nHeld-out TD loss after L layers of one fixed set of weights (closed forms: in the last depth's column).\n"
+        "\nHeld-out TD loss after L layers of one fixed set of weights (adaptive and closed forms: last column).\n"
         f"Value errors at L = {config.depth} against Monte-Carlo returns: relative to their mean square and, centred,\n"
         f"to their variance. {config.seeds} seed(s){spread if config.seeds > 1 else ''}.\n"
         f"In {config.out}: config.json, cells.jsonl, rows.csv, td_loss.png, heat_map.png."

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from icrl_agents.studies.transfer.evaluation import REFERENCES, TRANSFORMERS, Row
+from icrl_agents.studies.transfer.evaluation import ADAPTIVE, REFERENCES, TRANSFORMERS, Row
 
 SMALLEST_VARIANCE = 1e-3
 """Relative errors are left out where the returns vary less than this: they would divide by almost nothing."""
@@ -46,10 +46,15 @@ class Summary:
         self.rows = list(rows)
         self.domains = list(dict.fromkeys(row.domain for row in self.rows))
         self.noise = list(dict.fromkeys(row.noise for row in self.rows))
+        self.evaluators = list(dict.fromkeys(row.evaluator for row in self.rows))
         self.depths = sorted({row.depth for row in self.rows if row.depth is not None})
         self._cells: dict[tuple[str, str, str, int | None], list[Row]] = {}
         for row in sorted(self.rows, key=lambda row: row.seed):
             self._cells.setdefault((row.domain, row.noise, row.evaluator, row.depth), []).append(row)
+
+    def last_depth(self, evaluator: str) -> int | None:
+        """The depth that an evaluator is judged at: the transformers' last one, None for the others."""
+        return self.depths[-1] if evaluator in TRANSFORMERS else None
 
     def td_loss(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
         """Held-out TD loss: mean over seeds."""
@@ -67,6 +72,12 @@ class Summary:
     def centred_error(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
         """Centred MSVE over the variance of the returns: ratio of means over seeds."""
         return self._ratio(domain, noise, evaluator, depth, lambda row: (row.centred_msve, row.return_variance))
+
+    def deviations(self, domain: str, noise: str) -> tuple[float, float]:
+        """Standard deviations of the returns: of the context's, and of the held-out trajectories'; means over seeds."""
+        rows = self._cells[domain, noise, TRANSFORMERS[0], 0]
+        seen = float(np.mean([math.sqrt(row.context_return_variance) for row in rows]))
+        return seen, float(np.mean([math.sqrt(row.return_variance) for row in rows]))
 
     def _ratio(
         self,
@@ -89,8 +100,8 @@ class Summary:
             for noise in self.noise:
                 lines.append(None)
                 lines += [self._line(domain, noise, name, self.depths) for name in TRANSFORMERS]
-                lines += [self._line(domain, noise, name, [None]) for name in REFERENCES]
-        return _aligned(lines, len(header))
+                lines += [self._line(domain, noise, name, [None]) for name in (ADAPTIVE, *REFERENCES)]
+        return aligned(lines)
 
     def _line(self, domain: str, noise: str, evaluator: str, depths: Sequence[int | None]) -> list[str]:
         losses = [str(self.td_loss(domain, noise, evaluator, depth)) for depth in depths]
@@ -110,32 +121,45 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
     """Mean and standard error s/√n."""
     if len(values) < 2 or not np.isfinite(values).all():
         return Estimate(float(np.mean(values)))
-    return Estimate(float(np.mean(values)), float(np.std(values, ddof=1) / math.sqrt(len(values))))
+    return Estimate(float(np.mean(values)), _spread(float(np.std(values, ddof=1)) / math.sqrt(len(values)), values))
 
 
-def ratio_estimate(numerators: Sequence[float], denominators: Sequence[float]) -> Estimate:
-    """Ratio of means, with the jackknife's standard error; NaN where the denominators average almost nothing."""
+def ratio_estimate(
+    numerators: Sequence[float], denominators: Sequence[float], smallest: float = SMALLEST_VARIANCE
+) -> Estimate:
+    """Ratio of means, with the jackknife's standard error; NaN where the denominators average below ``smallest``."""
     top, bottom = np.asarray(numerators, dtype=float), np.asarray(denominators, dtype=float)
-    if bottom.mean() < SMALLEST_VARIANCE:
+    if bottom.mean() < smallest:
         return Estimate(math.nan)
     ratio = float(top.mean() / bottom.mean())
     n = len(top)
-    if n < 2 or not math.isfinite(ratio) or ((bottom.sum() - bottom) / (n - 1) < SMALLEST_VARIANCE).any():
+    if n < 2 or not math.isfinite(ratio) or ((bottom.sum() - bottom) / (n - 1) < smallest).any():
         return Estimate(ratio)
     without = (top.sum() - top) / (bottom.sum() - bottom)
-    return Estimate(ratio, float(math.sqrt((n - 1) / n * np.square(without - without.mean()).sum())))
+    return Estimate(ratio, _spread(math.sqrt((n - 1) / n * np.square(without - without.mean()).sum()), without))
 
 
-def _aligned(lines: Sequence[list[str] | None], columns: int) -> str:
+def _spread(found: float, values: Sequence[float] | np.ndarray) -> float:
+    """The standard error, 0 where it is no more than the rounding of equal numbers."""
+    return 0.0 if found < 1e-12 * np.abs(values).max() else float(found)
+
+
+def aligned(lines: Sequence[list[str] | None], words: int = 3) -> str:
+    """One line per list of entries, the columns as wide as their widest; None draws a rule.
+
+    Args:
+        lines: Entries of each line, equally many.
+        words: Columns on the left that are words; the others, numbers, end at the same place.
+    """
     cells = [line for line in lines if line is not None]
-    widths = [max(len(line[i]) for line in cells) for i in range(columns)]
-    rule = "─" * (sum(widths) + 2 * (columns - 1))
-    aligned = (
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    rule = "─" * (sum(widths) + 2 * (len(widths) - 1))
+    texts = (
         rule
         if line is None
         else "  ".join(
-            cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+            cell.ljust(w) if i < words else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
         )
         for line in lines
     )
-    return "\n".join(text.rstrip() for text in aligned)
+    return "\n".join(text.rstrip() for text in texts)

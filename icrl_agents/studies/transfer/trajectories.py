@@ -69,8 +69,9 @@ class Request:
             held_out=self._episodes(self.held_out_split, self.held_out_episodes, stream=1),
         )
 
-    def _episodes(self, split: str, count: int, *, stream: int) -> list[Episode]:
-        env = MetaWorldMRPEnv(
+    def env(self, split: str) -> MetaWorldMRPEnv:
+        """The environment, with the goals of ``split``."""
+        return MetaWorldMRPEnv(
             self.domain,
             self.noise,
             observation=self.observation,
@@ -79,7 +80,13 @@ class Request:
             split=split,
             task_seed=self.seed,
         )
-        seed = int(np.random.SeedSequence([self.seed, stream]).generate_state(1)[0])
+
+    def stream_seed(self, stream: int) -> int:
+        """Seed of the context's episodes (stream 0) or of the held-out ones (1)."""
+        return int(np.random.SeedSequence([self.seed, stream]).generate_state(1)[0])
+
+    def _episodes(self, split: str, count: int, *, stream: int) -> list[Episode]:
+        env, seed = self.env(split), self.stream_seed(stream)
         try:
             return collect_episodes(env, num_episodes=count, max_episode_steps=self.steps, seed=seed)
         finally:

@@ -1,0 +1,60 @@
+"""Cells in which the evaluators that serve all domains fail, with what tells why."""
+
+from __future__ import annotations
+
+import textwrap
+
+from icrl_agents.studies.transfer.evaluation import ADAPTIVE, TRANSFORMERS
+from icrl_agents.studies.transfer.summary import Summary, aligned
+
+JUDGED = (TRANSFORMERS[0], ADAPTIVE)
+"""The softmax transformer and the adaptive mixture."""
+LARGEST_TD_SHARE = 0.4
+"""A cell fails where more of the TD loss of v = 0 is left than this share."""
+LARGEST_ERROR = 0.5
+"""Or where the centred value error is larger than this; any constant scores 1."""
+
+
+def failures(summary: Summary) -> list[tuple[str, str]]:
+    """Returns domain and noise of the cells in which one of the judged evaluators fails.
+
+    Where nothing varies there is nothing to fail at: relative errors that are not defined count as none.
+    """
+    return [
+        (domain, noise)
+        for domain in summary.domains
+        for noise in summary.noise
+        if any(share > LARGEST_TD_SHARE or error > LARGEST_ERROR for share, error in _errors(summary, domain, noise))
+    ]
+
+
+def failures_table(summary: Summary) -> str:
+    """One line per failure: what the evaluators leave, and how far the returns vary that they saw and had to tell."""
+    failed = failures(summary)
+    lines = [["domain", "noise", *(f"TD loss, {name}" for name in JUDGED), *(f"centred, {name}" for name in JUDGED)]]
+    lines[0] += ["sd of returns seen", "to tell"]
+    for domain, noise in failed:
+        shares, errors = zip(*_errors(summary, domain, noise), strict=True)
+        seen, unseen = summary.deviations(domain, noise)
+        lines.append(
+            [domain, noise, *(f"{number:.2f}" for number in (*shares, *errors)), f"{seen:.2f}", f"{unseen:.2f}"]
+        )
+    cells = len(summary.domains) * len(summary.noise)
+    title = (
+        f"Failures, {len(failed)} of {cells} cells: more than {LARGEST_TD_SHARE:g} of the TD loss of v = 0 left, or "
+        f"centred error above {LARGEST_ERROR:g}."
+    )
+    if not failed:
+        return title
+    return f"{title}\n{textwrap.indent(aligned([lines[0], None, *lines[1:]], words=2), '  ')}"
+
+
+def _errors(summary: Summary, domain: str, noise: str) -> list[tuple[float, float]]:
+    """Share of the TD loss left and centred error of each judged evaluator."""
+    return [
+        (
+            summary.relative_td_loss(domain, noise, name, summary.last_depth(name)).mean,
+            summary.centred_error(domain, noise, name, summary.last_depth(name)).mean,
+        )
+        for name in JUDGED
+    ]

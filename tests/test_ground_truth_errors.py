@@ -1,0 +1,30 @@
+"""Errors against ground truth: unbiased, and with the standard error that they really have."""
+
+import math
+
+import numpy as np
+import pytest
+
+from icrl_agents.ground_truth import GroundTruth, true_centred_msve, true_msve
+
+
+def test_errors_are_free_of_the_noise_of_the_truth_and_know_how_well():
+    rng = np.random.default_rng(3)
+    values, spread = 3.0 * rng.standard_normal(30), rng.uniform(0.5, 3.0, 30)
+    guess = values + 0.7 + 0.5 * rng.standard_normal(30)
+    plain, centred = [], []
+    for _ in range(1500):
+        returns = values[:, None] + spread[:, None] * rng.standard_normal((30, 9))
+        truth = GroundTruth(values[:, None], returns, 0.9, 10)
+        plain.append(true_msve(guess, truth))
+        centred.append(true_centred_msve(guess, truth))
+    for measured, exact in ((plain, np.square(guess - values).mean()), (centred, np.var(guess - values))):
+        errors = np.array([each.error for each in measured])
+        assert errors.mean() == pytest.approx(exact, abs=4 * errors.std() / math.sqrt(1500))
+        known = np.sqrt(np.mean([each.standard_error**2 for each in measured]))
+        assert known == pytest.approx(errors.std(), rel=0.07)
+    noiseless = GroundTruth(values[:, None], np.repeat(values[:, None], 2, 1), 0.9, 10)
+    assert true_msve(values + 1, noiseless) == (pytest.approx(1.0), 0.0)
+    assert true_centred_msve(values + 1, noiseless) == (pytest.approx(0.0, abs=1e-12), 0.0)
+    with pytest.raises(ValueError, match="values: expected one for each of 30 states"):
+        true_msve(guess[:3], noiseless)
