@@ -127,7 +127,8 @@ def _sweep_weights(rows, readers, directions, sweeps, queries, step_size, matrix
     dim, n = len(rows[0][0]), len(rows)
     moves = [times(matrix or identity(dim), e) for e in directions]
     if step_size == "auto":
-        step_size = n / max(sum(abs(dot(reader, move)) for reader in readers) for move in moves)
+        largest = max(sum(abs(dot(reader, move)) for reader in readers) for move in moves)
+        step_size = n / largest if largest > 0 else n
     w, average, history = [0.0] * dim, 0.0, [[0.0] * len(queries)]
     for _ in range(sweeps):
         errors = [

@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 from icrl_agents.command_line import main
 from icrl_agents.studies.control.config import CRITICS, ENVIRONMENTS, PRESETS, ControlConfig
@@ -16,6 +17,14 @@ from stable_baselines3 import PPO
 from icrl_agents.integrations.sb3 import InContextPPO
 from icrl_agents.studies.control.config import Cell
 from icrl_agents.studies.control.figures import curves_figure
+from icrl_agents.studies.control.pretrained import (
+    CONTEXT,
+    QUERIES,
+    TASKS,
+    pretrain_critic,
+    pretrained_critic,
+    random_contexts,
+)
 from icrl_agents.studies.control.summary import Summary
 from icrl_agents.studies.control.training import Row, make_model
 
@@ -93,18 +102,62 @@ def test_presets_have_ten_seeds_and_every_critic():
         assert len({cell.name for cell in cells}) == len(cells)
         assert {cell.seed for cell in cells} == set(range(10))
         assert {cell.critic for cell in cells} == set(CRITICS)
-        assert {cell.environment for cell in cells} == set(ENVIRONMENTS)
+    assert {cell.environment for cell in ControlConfig(preset="full").cells()} == set(ENVIRONMENTS)
     assert len(ControlConfig().cells()) == PRESETS["quick"].seeds * 2
 
 
 @pytest.mark.parametrize("critic", CRITICS)
 def test_only_the_critic_differs(critic):
-    model = make_model(Cell("Pendulum-v1", critic, 7, 1_000))
+    model = make_model(Cell("Pendulum-v1", critic, 7, 1_000), pretrained=pretrain_critic(steps=0))
     assert isinstance(model, InContextPPO) == (critic not in ("learned", "default"))
     assert model.n_envs == (1 if critic == "default" else 4)
     assert model.gamma == (0.99 if critic == "default" else 0.9)
-    reference = PPO("MlpPolicy", "Pendulum-v1", seed=7, device="cpu").policy.mlp_extractor.policy_net[0].weight
-    assert bool((model.policy.mlp_extractor.policy_net[0].weight == reference).all())
+    reference = PPO("MlpPolicy", "Pendulum-v1", seed=7, device="cpu")
+    first, expected = (each.policy.state_dict()["mlp_extractor.policy_net.0.weight"] for each in (model, reference))
+    assert torch.equal(first, expected)
+
+
+def test_the_pretrained_critic_needs_its_transformer():
+    with pytest.raises(ValueError, match="expected a transformer"):
+        make_model(Cell("Pendulum-v1", "pretrained", 7, 1_000))
+
+
+def test_pretraining_knows_no_dimension_and_starts_the_same_each_time():
+    first, again = (pretrain_critic(seed=3, steps=2).state_dict() for _ in range(2))
+    untrained = pretrain_critic(seed=3, steps=0).state_dict()
+    assert sum(weight.numel() for weight in first.values()) == 4
+    for name, weight in first.items():
+        assert bool((weight == again[name]).all())
+        assert bool((weight != untrained[name]).any())
+
+
+def test_contexts_to_pretrain_on_are_followed_by_states_with_their_returns():
+    contexts, returns = random_contexts(np.random.default_rng(0))
+    assert contexts.points.shape == (TASKS, CONTEXT + QUERIES, 4)
+    np.testing.assert_allclose(contexts.points[:, :CONTEXT].mean(1), 0.0, atol=1e-5)
+    np.testing.assert_allclose(contexts.points[:, :CONTEXT].std(1, correction=0), 1.0, atol=1e-5)
+    assert returns.shape == (TASKS, QUERIES)
+    assert float(returns.min()) >= 1.0  # a fall ends an episode after the reward of its step
+    assert float(returns.max()) <= 100.0
+    following = 1.0 + 0.99 * returns[:, 1:]
+    ends = returns[:, :-1] == 1.0
+    np.testing.assert_allclose(returns[:, :-1][~ends], following[~ends], rtol=1e-5)
+
+
+def test_the_pretrained_critic_is_kept(tmp_path):
+    trained = pretrained_critic(tmp_path / "pretrained", steps=1)
+    again = pretrained_critic(tmp_path / "pretrained", steps=0)
+    for name, weight in trained.state_dict().items():
+        assert bool((weight == again.state_dict()[name]).all())
+
+
+@pytest.mark.slow
+def test_processes_share_the_pretrained_critic(tmp_path, capsys):
+    command = "control full --environments Pendulum-v1 --critics pretrained adaptive --steps 1024 --seeds 1 --workers 1"
+    assert main([*command.split(), "--out", str(tmp_path / "out")]) == 0
+    assert "pretrained transformer" in capsys.readouterr().out
+    weights = pretrained_critic(tmp_path / "out" / "pretrained").state_dict()
+    assert any(0.05 < float(weight) < 1.0 for weight in weights.values() if weight.numel() == 1)
 
 
 def test_areas_first_passages_and_scores(tmp_path):

@@ -11,7 +11,7 @@ import tyro
 from icrl_agents.execution import ExecutorName, check_execution
 from icrl_envs import arguments
 
-CriticName = Literal["softmax", "kernel", "lstd", "none", "learned", "default"]
+CriticName = Literal["softmax", "kernel", "adaptive", "pretrained", "lstd", "none", "learned", "default"]
 EnvironmentName = Literal["CartPole-v1", "Acrobot-v1", "Pendulum-v1", "MountainCarContinuous-v0"]
 CRITICS: tuple[str, ...] = get_args(CriticName)
 EVALUATE_EVERY = 2_048
@@ -42,7 +42,13 @@ class Environment:
 
 
 ENVIRONMENTS: dict[str, Environment] = {
-    "CartPole-v1": Environment(worst=20.0, best=500.0, solved=475.0),
+    "CartPole-v1": Environment(
+        num_envs=8,
+        settings={"n_steps": 128, "learning_rate": 1e-3},
+        worst=20.0,
+        best=500.0,
+        solved=475.0,
+    ),
     "Acrobot-v1": Environment(worst=-500.0, best=-75.0, solved=-100.0),
     "Pendulum-v1": Environment(
         num_envs=4,
@@ -100,11 +106,8 @@ PRESETS: dict[str, Preset] = {
     "standard": Preset(
         seeds=10,
         runs=(
-            ("CartPole-v1", 36_864, ("softmax", "default")),
-            ("CartPole-v1", EARLY, ("kernel", "lstd", "none")),
-            ("Acrobot-v1", EARLY, _distinct("Acrobot-v1")),
-            ("Pendulum-v1", EARLY, _distinct("Pendulum-v1")),
-            ("MountainCarContinuous-v0", 10_240, _distinct("MountainCarContinuous-v0")),
+            ("CartPole-v1", EARLY, CRITICS),
+            ("Pendulum-v1", 8_192, ("softmax", "adaptive", "pretrained", "learned", "default")),
         ),
     ),
     "full": Preset(seeds=10, runs=tuple((name, 98_304, _distinct(name)) for name in ENVIRONMENTS)),
@@ -116,10 +119,11 @@ class ControlConfig:
     """Train Stable-Baselines3's PPO with in-context critics, and with its own learned one, on control tasks.
 
     The actor, its first weights, and every setting are the same; only the critic differs: softmax (weighted softmax
-    TD), kernel (kernel TD), lstd (LSTD on quadratic features), none (returns as they are), learned (a value network),
-    default (a value network and all of SB3's default settings). Deterministic actions are evaluated along the way.
-    Prints a table and writes config.json, rows.csv and a figure. An interrupted run goes on where it was. Needs
-    Stable-Baselines3: pip install 'icrl[sb3]'.
+    TD), kernel (kernel TD), adaptive (softmax TD of two widths and several depths, mixed per rollout), pretrained (a
+    transformer pretrained on other CartPoles), lstd (LSTD on quadratic features), none (returns as they are), learned
+    (a value network), default (a value network and all of SB3's default settings). Deterministic actions are evaluated
+    along the way. Prints a table and writes config.json, rows.csv and a figure. An interrupted run goes on where it
+    was. Needs Stable-Baselines3: pip install 'icrl[sb3]'.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -127,9 +131,9 @@ class ControlConfig:
     """
 
     preset: tyro.conf.Positional[Literal["quick", "standard", "full"]] = "quick"
-    """quick: CartPole, 8,192 steps, 2 seeds, half a minute. standard: four environments, 10 seeds; CartPole with
-    softmax and default for 36,864 steps, the rest for 20,480 or fewer; an hour of one core. full: all for 98,304 steps,
-    four hours of one core."""
+    """quick: CartPole, 8,192 steps, 2 seeds, half a minute. standard: 10 seeds; CartPole with every critic for
+    20,480 steps, Pendulum with five of them for 8,192; half an hour of one core. full: every critic in all four
+    environments for 98,304 steps, six hours of one core."""
     environments: tuple[EnvironmentName, ...] | None = None
     """Only these environments of the preset."""
     critics: tuple[CriticName, ...] | None = None

@@ -17,6 +17,8 @@ from icrl_agents.studies.pretrain.statistics import bootstrap_band
 COLOURS = {
     "softmax": "#0b6fb8",
     "kernel": "#d97706",
+    "adaptive": "#0891b2",
+    "pretrained": "#a16207",
     "lstd": "#15803d",
     "none": "#6b7280",
     "learned": "#7c3aed",

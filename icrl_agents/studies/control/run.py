@@ -28,17 +28,20 @@ def run(config: ControlConfig) -> None:
     if importlib.util.find_spec("stable_baselines3") is None:
         raise ValueError("icrl control needs Stable-Baselines3; install it by: pip install 'icrl[sb3]'")
     from icrl_agents.studies.control.figures import curves_figure
+    from icrl_agents.studies.control.pretrained import pretrained_critic
     from icrl_agents.studies.control.summary import Summary
     from icrl_agents.studies.control.training import Row, train
 
     if config.executor != "ray":
         check_device(config.device)
     folder = config.folder
-    open_folder(folder, config)
-    cells = {cell.name: cell for cell in config.cells()}
     gpus = float(config.device != "cpu")
     where = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
-    work = functools.partial(train, device=config.device)
+    open_folder(folder, config)
+    cells = {cell.name: cell for cell in config.cells()}
+    needed = any(cell.critic == "pretrained" for cell in cells.values())
+    pretrained = pretrained_critic(folder / "pretrained") if needed else None
+    work = functools.partial(train, device=config.device, pretrained=pretrained)
     rows = compute_cells(work, cells, Row, where, KeptRows(folder / CELLS, identity(config)))
     write_rows(folder, rows)
     summary = Summary(rows)

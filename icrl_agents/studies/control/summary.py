@@ -14,6 +14,8 @@ from icrl_agents.studies.pretrain.statistics import Band, bootstrap_band
 NAMES = {
     "softmax": "softmax TD",
     "kernel": "kernel TD",
+    "adaptive": "adaptive TD",
+    "pretrained": "pretrained transformer",
     "lstd": "LSTD, quadratic",
     "none": "no critic",
     "learned": "learned, same settings",

@@ -12,12 +12,14 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
+from icrl_agents.adaptive import AdaptiveTD
 from icrl_agents.control.critic import quadratic_features
-from icrl_agents.control.defaults import default_evaluator
+from icrl_agents.control.defaults import LENGTH_SCALE, NUM_SWEEPS, default_evaluator
 from icrl_agents.evaluators import LSTD, KernelTD, WeightedSoftmaxTD
 from icrl_agents.integrations.sb3 import InContextPPO
-from icrl_agents.kernels import RBF
+from icrl_agents.kernels import RBF, Laplace
 from icrl_agents.studies.control.config import EARLY, ENVIRONMENTS, EPISODES, EVALUATE_EVERY, Cell
+from icrl_agents.value_function import Evaluator
 
 EVALUATION_SEED = 20_000_000
 """Of the starts on which policies are evaluated, which no training run has."""
@@ -46,9 +48,15 @@ class Row:
     seconds: float
 
 
-def train(cell: Cell, *, device: str = "cpu") -> list[Row]:
-    """Trains on a torch device and returns the evaluations, the first of them before any update."""
-    model = make_model(cell, device=device)
+def train(cell: Cell, *, device: str = "cpu", pretrained: Evaluator | None = None) -> list[Row]:
+    """Trains on a torch device and returns the evaluations, the first of them before any update.
+
+    Args:
+        cell: The run.
+        device: Of the actor and the critic.
+        pretrained: What the critic ``pretrained`` stands for.
+    """
+    model = make_model(cell, device=device, pretrained=pretrained)
     evaluations = Evaluations(cell)
     model.learn(cell.steps, callback=evaluations)
     evaluations.evaluate()
@@ -56,8 +64,8 @@ def train(cell: Cell, *, device: str = "cpu") -> list[Row]:
     return evaluations.rows
 
 
-def make_model(cell: Cell, *, device: str = "cpu") -> PPO:
-    """PPO with the cell's critic, untrained, on a torch device."""
+def make_model(cell: Cell, *, device: str = "cpu", pretrained: Evaluator | None = None) -> PPO:
+    """PPO with the cell's critic, untrained, on a torch device; the arguments are those of ``train``."""
     place = ENVIRONMENTS[cell.environment]
     if cell.critic == "default":
         return PPO("MlpPolicy", make_vec_env(cell.environment, seed=cell.seed), seed=cell.seed, device=device)
@@ -65,15 +73,26 @@ def make_model(cell: Cell, *, device: str = "cpu") -> PPO:
     settings: dict[str, Any] = {**place.settings, "seed": cell.seed, "device": device}
     if cell.critic == "learned":
         return PPO("MlpPolicy", env, **settings)
-    return InContextPPO("MlpPolicy", env, **settings, **critic_settings(cell.critic))
+    return InContextPPO("MlpPolicy", env, **settings, **critic_settings(cell.critic, pretrained))
 
 
-def critic_settings(critic: str) -> dict[str, Any]:
-    """Arguments of ``InContextPPO`` for an in-context critic, the same in all environments."""
+def critic_settings(critic: str, pretrained: Evaluator | None = None) -> dict[str, Any]:
+    """Arguments of ``InContextPPO`` for an in-context critic, the same in all environments.
+
+    Raises:
+        ValueError: If the critic is ``pretrained`` and none is given.
+    """
+    if critic == "pretrained":
+        if pretrained is None:
+            raise ValueError("pretrained: expected a transformer for the critic 'pretrained', got None.")
+        return {"evaluator": pretrained}
     if critic == "softmax":
         return {"evaluator": default_evaluator()}
     if critic == "kernel":
         return {"evaluator": KernelTD(RBF(1.0), num_sweeps=200)}
+    if critic == "adaptive":
+        narrow = WeightedSoftmaxTD(Laplace(LENGTH_SCALE / 2), NUM_SWEEPS // 2)
+        return {"evaluator": AdaptiveTD([default_evaluator(), narrow], (25, 50, NUM_SWEEPS), max_folds=3)}
     if critic == "lstd":
         return {"evaluator": LSTD(ridge=1e-3), "features": quadratic_features}
     return {"evaluator": WeightedSoftmaxTD(RBF(1.0), num_sweeps=0), "gae_lambda": 1.0}  # v = 0: returns as they are
