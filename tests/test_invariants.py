@@ -68,7 +68,7 @@ def test_without_a_future_one_sweep_is_kernel_regression_on_rewards(scenario):
     score, rewards = scenario.chosen.score(sample.states.tolist()), sample.rewards
     for x, found in zip(scenario.everywhere.tolist(), value(scenario.everywhere).tolist(), strict=True):
         g = np.array([score(x, y) for y in sample.states.tolist()])
-        weights = np.exp(g - g.max()) if np.isfinite(g.max()) else 0 * g
+        weights = np.exp(g - g.max()) if np.isfinite(g.max()) else np.zeros_like(g)
         assert abs(found - weights @ rewards / max(1.0, weights.sum())) <= 1e-9 * rewards_of(sample)
     tabular = TabularTD(3).fit(blind)(sample.states)
     for x, found in zip(sample.states, tabular.tolist(), strict=True):
