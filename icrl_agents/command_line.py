@@ -15,12 +15,16 @@ import tyro
 
 from icrl_agents.extras import MissingExtraError
 from icrl_agents.studies.adapt.config import AdaptConfig
+from icrl_agents.studies.beyond.config import BeyondConfig
 from icrl_agents.studies.collect.config import CollectConfig
 from icrl_agents.studies.control.config import ControlConfig
 from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.improve.config import ImproveConfig
+from icrl_agents.studies.matrix.config import MatrixConfig
 from icrl_agents.studies.pretrain.config import PretrainStudyConfig
 from icrl_agents.studies.reproduce.config import ReproduceConfig
+from icrl_agents.studies.rkhs.config import RKHSConfig
+from icrl_agents.studies.temperature.config import TemperatureConfig
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.verify.config import VerifyConfig
 
@@ -36,6 +40,22 @@ def transfer(config: TransferConfig) -> int:
 def adapt(config: AdaptConfig) -> int:
     """Runs the adaptation study; returns 0."""
     from icrl_agents.studies.adapt.run import run
+
+    run(config)
+    return 0
+
+
+def temperature(config: TemperatureConfig) -> int:
+    """Runs the kernel-temperature study; returns 0."""
+    from icrl_agents.studies.temperature.run import run
+
+    run(config)
+    return 0
+
+
+def matrix(config: MatrixConfig) -> int:
+    """Runs the transfer-matrix study; returns 0."""
+    from icrl_agents.studies.matrix.run import run
 
     run(config)
     return 0
@@ -79,6 +99,22 @@ def reproduce(config: ReproduceConfig) -> int:
     return run(config, STUDIES)
 
 
+def beyond(config: BeyondConfig) -> int:
+    """Runs the study beyond MetaWorld; returns 0."""
+    from icrl_agents.studies.beyond.run import run
+
+    run(config)
+    return 0
+
+
+def rkhs(config: RKHSConfig) -> int:
+    """Runs the RKHS study; returns 0."""
+    from icrl_agents.studies.rkhs.run import run
+
+    run(config)
+    return 0
+
+
 def collect(config: CollectConfig) -> int:
     """Collects episodes; returns 0."""
     from icrl_agents.studies.collect.run import run
@@ -98,10 +134,14 @@ def evaluate(config: EvaluateConfig) -> int:
 STUDIES: dict[str, tuple[type, Callable[[Any], int]]] = {
     "transfer": (TransferConfig, transfer),
     "adapt": (AdaptConfig, adapt),
+    "temperature": (TemperatureConfig, temperature),
+    "matrix": (MatrixConfig, matrix),
     "pretrain": (PretrainStudyConfig, pretrain),
     "verify": (VerifyConfig, verify),
     "control": (ControlConfig, control),
     "improve": (ImproveConfig, improve),
+    "beyond": (BeyondConfig, beyond),
+    "rkhs": (RKHSConfig, rkhs),
     "collect": (CollectConfig, collect),
     "evaluate": (EvaluateConfig, evaluate),
     "reproduce": (ReproduceConfig, reproduce),
@@ -116,7 +156,8 @@ def _warnings_as_lines() -> Iterator[None]:
     def show(message: Warning | str, *_: object, **__: object) -> None:
         from tqdm import tqdm
 
-        tqdm.write(f"icrl: {' '.join(str(message).split())}", file=sys.stderr)
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(message))  # Gymnasium colours its warnings
+        tqdm.write(f"icrl: {' '.join(text.split())}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

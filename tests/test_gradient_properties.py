@@ -24,11 +24,19 @@ def test_single_precision_is_the_same_to_its_digits(drawn):
         close(found.double(), expected, 2e-3, rewards_of(sample))
 
 
+def tied(kernel, sample):
+    """Whether two states compete for the largest sum of κ, at which the automatic step has no gradient."""
+    sums = kernel(*2 * [torch.as_tensor(sample.states)]).detach().abs().sum(-2).sort(descending=True).values
+    return len(sums) > 1 and bool(sums[1] > (1 - 1e-6) * sums[0])
+
+
 @of(st.tuples(batches(least=1, torn=False), st.data()))
 def test_gradients_are_finite_and_never_those_of_the_padding(drawn):
     batch, data = drawn
     kernel = data.draw(st.sampled_from([RBF(0.5), Laplace(0.5), ProductLaplace(0.5), Exponential(2.0), RBF("median")]))
     algorithm = data.draw(st.sampled_from([WeightedSoftmaxTD, KernelTD]))
+    if algorithm is KernelTD and any(tied(kernel, sample) for sample in batch.samples):
+        return
     kernel.requires_grad_(True)
     padded, gradients = batch.context, {}
 
