@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import as_tensor, floating
+from icrl_agents.arrays import as_tensor, finite, floating
 from icrl_agents.context import Context
 from icrl_agents.diagnostics.expected_update import FiniteChain, expected_updates
 from icrl_agents.kernels import Kernel
@@ -36,7 +36,7 @@ def kernel_diagonality(matrix: Tensor, mask: Tensor | None = None) -> Diagonalit
         mask: The states that count, ``(*batch, S)``; default all.
 
     Raises:
-        ValueError: If the matrix has no entry, or no state counts.
+        ValueError: If the matrix has no entry, no state counts, or one that counts has NaN or inf.
 
     Example:
         >>> kernel_diagonality(torch.tensor([[0.75, 0.25], [0.5, 0.5]]))
@@ -49,6 +49,7 @@ def kernel_diagonality(matrix: Tensor, mask: Tensor | None = None) -> Diagonalit
     counted = torch.ones_like(diagonal, dtype=torch.bool) if mask is None else _counted(mask, diagonal)
     if not bool(counted.any(-1).all()):
         raise ValueError("mask: expected at least one state that counts, got none.")
+    finite("matrix", diagonal.masked_fill(~counted, 0.0), " on its diagonal")
     minimum = diagonal.masked_fill(~counted, float("inf")).amin(-1)
     return Diagonality(minimum, diagonal.masked_fill(~counted, 0.0).sum(-1) / counted.sum(-1))
 
