@@ -22,6 +22,10 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array
         if value.layout != torch.strided:
             raise TypeError(f"{name}: expected a dense tensor, got one of layout {value.layout}; take .to_dense().")
         return value
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{name}: the mask of a masked array would be lost; pass its .data, and the mask where one goes."
+        )
     try:
         if isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, Tensor) for v in value):
             return torch.stack(list(value))

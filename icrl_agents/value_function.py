@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any, Protocol, cast
 
@@ -75,7 +75,8 @@ class ValueFunction:
 
         Raises:
             TypeError: If the states are not float32 or float64, or float64 where the context is float32.
-            ValueError: If their last dimension is not d or one of them is not finite.
+            ValueError: If their shape is another or one of them is not finite.
+            DivergenceError: If a value overflows.
         """
         return self.by_depth(states, [self.depth])[..., 0]
 
@@ -88,19 +89,21 @@ class ValueFunction:
 
     def by_depth(self, states: Any, depths: Sequence[int] | None = None) -> Tensor:  # noqa: ANN401
         """Values after each of several depths at once, ``(*batch, m, len(depths))``; default 0 … ``max_depth``."""
+        if not (depths is None or isinstance(depths, Iterable)):
+            raise TypeError(f"depths: expected a list of integers, got {depths!r}; at_depth takes a single one.")
         chosen = list(range(self.max_depth + 1)) if depths is None else [self._check_depth(depth) for depth in depths]
         queries, single = self._queries(states)
         terms = [
             _expanded(basis, queries, coefficients[..., chosen, :].to(queries).mT)
             for basis, coefficients in zip(self._bases, self._coefficients, strict=True)
         ]
-        values = torch.stack(terms).sum(0)
+        values = _checked(torch.stack(terms).sum(0), "values of these states")
         return values[..., 0, :] if single else values
 
     def td_errors(self, context: Context) -> Tensor:
         """TD errors δ_k = R_k + γ_k v(x′_k) − v(x_k) on ``context``, ``(*batch, n)``; held out or its own."""
         check_context(context)
-        return context.td_errors(self(context.points))
+        return _checked(context.td_errors(self(context.points)), "TD errors on this context")
 
     def offset_corrected(self) -> ValueFunction:
         """The same values plus the constant at which the mean TD error of their context is 0, at every depth.
@@ -109,20 +112,23 @@ class ValueFunction:
 
         which is mean(δ) / (1 − γ) where nothing terminates (the constant offset of arXiv 2605.09727). Sweeps from v = 0
         find a constant last: under softmax weights it lacks γ^ℓ of itself after ℓ sweeps. Differences of values, and
-        so advantages and rankings, stay as they are.
+        so advantages and rankings, stay as they are. A context without transitions has c = 0.
 
         Raises:
+            DivergenceError: If the constant overflows.
             ValueError: If all transitions of a context have γ = 1, or if rewards are counted from their average: a
                 constant changes no TD error there.
         """
         if self.average_rewards is not None:
             raise ValueError("offset_corrected: differential values have no offset; expected a discounted evaluator.")
-        missing = (1.0 - self.context.discounts).masked_fill(~self.context.mask, 0.0).sum(-1, keepdim=True)
-        if not bool((missing > 0).all()):
+        mask = self.context.mask
+        missing = (1.0 - self.context.discounts).masked_fill(~mask, 0.0).sum(-1, keepdim=True)
+        if bool(((missing == 0) & mask.any(-1, keepdim=True)).any()):
             raise ValueError("offset_corrected: expected a transition with γ < 1 in every context, got none.")
+        missing = missing.masked_fill(missing == 0, 1.0)
         values = self.by_depth(self.context.points)
-        errors = [self.context.td_errors(values[..., depth]).sum(-1) for depth in range(self.max_depth + 1)]
-        offsets = (torch.stack(errors, dim=-1) / missing)[..., None]
+        errors = [self.context.td_errors(values[..., depth]) / missing for depth in range(self.max_depth + 1)]
+        offsets = _checked(torch.stack(errors, dim=-2).sum(-1), "offset_corrected: constants")[..., None]
         bases, coefficients = (*self._bases, _constant), (*self._coefficients, offsets)
         return ValueFunction(bases, coefficients, self.context, self.depth, None, self.approximation_error)
 
@@ -145,7 +151,12 @@ class ValueFunction:
 
     def _queries(self, states: Any) -> tuple[Tensor, bool]:  # noqa: ANN401
         queries = as_queries("states", states, self.context)
-        single = queries.ndim == 1
+        single, batch = queries.ndim == 1, tuple(self.context.points.shape[:-2])
+        try:
+            torch.broadcast_shapes(queries.shape[:-2], batch)
+        except RuntimeError:
+            expected = f"(m, {self.context.dim}) or {(*batch, 'm', self.context.dim)}".replace("'", "")
+            raise ValueError(f"states: expected shape {expected}, got {tuple(queries.shape)}.") from None
         return (queries[None] if single else queries), single
 
     def _check_depth(self, depth: int) -> int:
@@ -163,6 +174,13 @@ class ValueFunction:
             "; of num_sweeps=math.inf, of a closed form such as LSTD and of no sweeps at all, the value at depth 0 is "
             "the only one: fit with num_sweeps=L for the values after each of 0 … L sweeps"
         )
+
+
+def _checked(numbers: Tensor, what: str) -> Tensor:
+    """Returns ``numbers``; raises DivergenceError if one is not finite."""
+    if not bool(torch.isfinite(numbers.detach()).all()):
+        raise DivergenceError(f"{what} overflow {numbers.dtype}; scale the rewards or the states down.")
+    return numbers
 
 
 def _constant(queries: Tensor) -> Tensor:

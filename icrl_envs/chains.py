@@ -1,5 +1,6 @@
 """Random finite chains: one from the seed that names the task, or many at once from a stream of random numbers."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -12,6 +13,8 @@ from icrl_envs.random_streams import task_streams
 
 FEATURES = ("one_hot", "random")
 DEFAULT_NUM_FEATURES = 4
+MOST_TRANSITIONS = 20_000**2
+"""Transition probabilities that are held at once, 3.2 GB of float64; more are taken for a slip."""
 
 Law = Callable[[int, int, np.random.Generator], tuple[np.ndarray, np.ndarray]]
 """Draws P ``(N, S, S)`` and start distributions ``(N, S)`` of N chains with S states."""
@@ -172,6 +175,7 @@ def _draw(
 ) -> FiniteBatch:
     """Return chains with transitions of ``law`` and random features and rewards, from one stream for each."""
     S = arguments.integer("num_states", num_states, 2)
+    _check_size(count, S)
     transition_rng, feature_rng, reward_rng = streams
     P, start = law(count, S, transition_rng)
     gamma = arguments.discount(gamma)
@@ -184,6 +188,15 @@ def _draw(
     else:
         r = reward_rng.uniform(-1.0, 1.0, (count, S))
     return FiniteBatch(P, r, phi, start, gamma)
+
+
+def _check_size(count: int, S: int) -> None:
+    """Raise ValueError where N matrices of S × S transitions are more than a machine holds, before any is drawn."""
+    if count * S * S > MOST_TRANSITIONS:
+        raise ValueError(
+            f"num_states must be at most {math.isqrt(MOST_TRANSITIONS // count):,} for {count:,} chain(s) at once; "
+            f"got {S:,}. Each holds S × S transition probabilities, {8e-9 * count * S * S:,.0f} GB in all."
+        )
 
 
 def _features(kind: str, num_features: int | None, count: int, S: int, rng: np.random.Generator) -> np.ndarray:

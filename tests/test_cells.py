@@ -12,6 +12,8 @@ import pytest
 from icrl_agents.execution import executor
 from icrl_agents.files import append_line, check_writable, write_atomically
 from icrl_agents.studies.cells import KeptRows, compute_cells
+from icrl_agents.studies.results import open_folder
+from icrl_agents.studies.rkhs.config import RKHSConfig
 
 CELLS = {f"cell {i}": i for i in range(5)}
 
@@ -50,6 +52,25 @@ def test_finished_cells_are_kept_bit_for_bit_and_not_computed_again(tmp_path, mo
     before = (tmp_path / "cells").read_bytes()
     assert run(tmp_path / "cells") == (rows, [])
     assert (tmp_path / "cells").read_bytes() == before
+
+
+def test_cells_that_are_forgotten_are_computed_again_and_the_others_not(tmp_path):
+    rows, _ = run(tmp_path / "cells")
+    kept = KeptRows(tmp_path / "cells", "a study")
+    assert kept.forget(["cell 3", "cell 9"]) == ["cell 3"]
+    assert kept.forget(["cell 9"]) == []
+    assert run(tmp_path / "cells") == (rows, [3])
+
+
+def test_options_that_fail_at_once_leave_no_folder_and_later_ones_leave_it(tmp_path, monkeypatch):
+    for failing, left in ({0}, []), ({1}, ["cells.jsonl", "config.json"]):
+        monkeypatch.setattr(f"{__name__}.FAILING", failing)
+        folder = tmp_path / "study"
+        open_folder(folder, RKHSConfig())
+        with pytest.raises(ValueError, match="cell: got"):
+            run(folder / "cells.jsonl")
+        assert folder.exists() == bool(left)
+        assert sorted(path.name for path in folder.glob("*")) == left
 
 
 @pytest.mark.parametrize(

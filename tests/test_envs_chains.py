@@ -71,6 +71,7 @@ def test_features(chain):
     [
         ({"num_states": 0}, ValueError, "num_states must be an integer ≥ 2; got 0"),
         ({"num_states": 1}, ValueError, "num_states must be an integer ≥ 2; got 1"),
+        ({"num_states": 10**9}, ValueError, r"must be at most 20,000 .* got 1,000,000,000\..* 8,000,000,000 GB"),
         ({"num_states": 2.5}, TypeError, "num_states .* of type float"),
         ({"gamma": 1.0}, ValueError, "gamma must be"),
         ({"features": "onehot"}, ValueError, r"features must be one of 'one_hot', 'random'.* Did you mean 'one_hot'\?"),

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,24 @@ def test_a_finished_run_is_not_computed_again(finished, capsys, monkeypatch):
     monkeypatch.setattr(evaluation, "pretrained", None)
     assert tables.matrix(run(config), "TD loss") == tables.matrix(summary, "TD loss")
     assert "softmax, pretrained, against" in capsys.readouterr().out
+
+
+def test_a_transformer_that_is_damaged_or_missing_is_made_again_with_its_rows(finished, monkeypatch):
+    config, summary = finished
+    weights = folder_of(config, Cell("reach-v3", 1), "softmax") / "model.safetensors"
+    others = folder_of(config, Cell("reach-v3", 0), "linear")
+    whole, rows = weights.read_bytes(), (config.out / "rows.csv").read_bytes()
+    weights.write_bytes(whole[:50])
+    with pytest.warns(UserWarning, match=r"models: 1 cell\(s\) with a damaged or missing transformer; computing"):
+        assert run(config).rows == summary.rows
+    assert weights.read_bytes() == whole
+    shutil.rmtree(others)
+    with pytest.warns(UserWarning, match=r"models: 1 cell\(s\) with"):
+        run(config)
+    assert InContextTransformer.from_pretrained(others).loops == 6
+    assert (config.out / "rows.csv").read_bytes() == rows
+    monkeypatch.setattr(evaluation, "pretrained", None)
+    assert run(config).rows == summary.rows
 
 
 def test_no_goal_is_shared_and_one_that_is_stops_the_cell(finished, monkeypatch):
@@ -190,6 +209,7 @@ def test_linear_against_non_linear():
         ({"window": 31}, "window must be"),
         ({"min_depth": 7}, "min_depth must be"),
         ({"learning_rate": 0.0}, "learning_rate must be"),
+        ({"learning_rate": 1e300}, r"learning_rate must be a finite number in \(0, 1\]"),
         ({"linear_learning_rate": math.inf}, "linear_learning_rate must be"),
         ({"kernel": "linear"}, "kernel must be one of"),
         ({"value_weights": "tied"}, "value_weights must be one of"),

@@ -89,6 +89,12 @@ def test_free_value_weights_start_without_a_sign_and_the_seed_decides_all():
     assert float((first["blocks.0.value_weights"] - other["blocks.0.value_weights"]).abs().min()) > 1e-3
 
 
+def test_weights_that_are_no_numbers_name_what_to_change():
+    trainable = softmax_trainable(toy(), 2, np.random.default_rng(0))._replace(learning_rate=1e300)
+    with pytest.raises(ValueError, match="learning_rate: training diverges at update 1"):
+        train(toy(), trainable, walks(), np.random.default_rng(0))
+
+
 def test_a_loss_that_is_not_finite_names_what_to_change():
     episodes = [Episode(episode.observations, 1e30 * episode.rewards) for episode in walks()]
     with pytest.raises(ValueError, match="learning_rate: training diverges at update 0"):

@@ -131,6 +131,21 @@ def test_experience_out_of_range_is_refused(changed, error, message):
         Experience(**given, num_states=2, num_actions=2)
 
 
+@pytest.mark.parametrize(
+    ("features", "error", "message"),
+    [("a", TypeError, "features: expected a rectangular array"), (np.full((4, 1), np.nan), ValueError, "features: ")],
+)
+def test_what_is_no_experience_feature_or_generator_is_named(features, error, message):
+    mdp = FiniteMDP.random(2, 2, GAMMA, np.random.default_rng(0))
+    with pytest.raises(error, match=message):
+        policy_iteration(mdp.experience(2, np.random.default_rng(0)), gamma=GAMMA, features=features)
+    with pytest.raises(TypeError, match=r"experience must be an Experience, such as .*; got 3"):
+        policy_iteration(3, gamma=GAMMA)
+    for draw in (lambda: FiniteMDP.random(3, 2, GAMMA, 0), lambda: mdp.experience(2, 0)):
+        with pytest.raises(TypeError, match="rng must be a NumPy generator"):
+            draw()
+
+
 def test_a_pair_that_was_never_tried_is_named():
     with pytest.raises(ValueError, match=r"2 of 4 pairs were never tried, such as action 1 in state 0"):
         policy_iteration(Experience([0, 1], [0, 1], [1.0, 7.0], [0, 1], 2, 2), gamma=0.9)

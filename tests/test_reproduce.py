@@ -44,6 +44,20 @@ def test_a_run_is_reproduced_without_touching_its_folder(finished, tmp_path, cap
     assert len(list((tmp_path / "again" / "cache").iterdir())) == 1  # collected anew
 
 
+def test_rows_that_were_put_aside_are_not_compared(finished, tmp_path, capsys):
+    folder = copied(finished, tmp_path / "folder")
+    (folder / "rows.before.csv").write_text("domain,td_loss\nreach-v3,0.5\n")
+    assert main(["reproduce", "--from", str(folder)]) == 0
+    assert "before" not in capsys.readouterr().out
+
+
+def test_nothing_is_written_into_the_folder_that_is_only_read(finished, capsys):
+    for out in (finished / "again", finished):
+        assert main(["reproduce", "--from", str(finished), "--out", str(out)]) == 2
+        assert "which is only read; choose another folder with --out" in capsys.readouterr().err
+    assert not (finished / "again").exists()
+
+
 def test_one_changed_digit_is_found(finished, tmp_path, capsys):
     folder = copied(finished, tmp_path / "changed")
     rows = list(csv.reader((folder / "rows.csv").read_text().splitlines()))
@@ -70,9 +84,10 @@ def test_what_is_no_finished_run_is_refused_in_one_line(finished, tmp_path, caps
     described = json.loads((folder / "config.json").read_text())
     cases = {
         "expected a run of one of transfer": {**described, "study": "transfre"},
+        "icrl: from: seeds must be": {**described, "settings": {**described["settings"], "seeds": 0}},
         "has no setting surprise": {**described, "settings": {**described["settings"], "surprise": 1}},
         "gamma must be": {**described, "settings": {**described["settings"], "gamma": "0.9"}},
-        "is not a configuration of icrl": {"settings": []},
+        "is not a configuration of icrl; choose another folder with --from": {"settings": []},
     }
     for message, content in cases.items():
         (folder / "config.json").write_text(json.dumps(content))

@@ -163,6 +163,11 @@ def test_the_median_has_an_interval_of_the_coverage_it_says():
         ({"ratios": (0.0,)}, "ratios must be"),
         ({"gamma": 1.0}, "gamma must be"),
         ({"temperature": -1.0}, "temperature must be"),
+        ({"temperature": 1e-5}, "^temperature=1e-05 makes the exponential kernel overflow .* use a larger temperature"),
+        ({"length_scale": 1e-300}, "length_scale must be"),
+        ({"length_scale": 1e200}, "length_scale must be"),
+        ({"length_scale": 1e-9, "dims": (99,)}, "^length_scale=1e-09 makes the rbf kernel overflow or vanish"),
+        ({"ratios": (1e-200,)}, "ratios must be"),
         ({"seeds": 0}, "seeds must be"),
     ],
 )

@@ -24,7 +24,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
-from icrl_agents.integrations.sb3 import InContextPPO
+from icrl_agents.command_line import main
+from icrl_agents.integrations.sb3 import ActorOnly, InContextPPO
+from icrl_agents.integrations.sb3_models import load_model
 
 DOCUMENTATION = Path(__file__).parents[1] / "docs" / "control.md"
 SMALL = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "device": "cpu", "seed": 0}
@@ -188,6 +190,25 @@ def test_a_loaded_model_values_as_the_saved_one_without_a_rollout(tmp_path):
     with zipfile.ZipFile(tmp_path / "model.zip") as archive, archive.open("critic.pth") as file:
         state = torch.load(file, weights_only=True)  # tensors and numbers: nothing in it is unpickled
     assert [len(batch["rewards"]) for batch in state["batches"]] == [64, 64]
+
+
+def test_the_command_line_takes_a_saved_model(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model = InContextPPO("MlpPolicy", "CartPole-v1", EVALUATOR, **SMALL).learn(64)
+    model.save("mine.zip")
+    loaded, observations = load_model("mine.zip"), torch.linspace(-1, 1, 20).reshape(5, 4)
+    assert isinstance(loaded, InContextPPO)
+    torch.testing.assert_close(loaded.policy.predict_values(observations), model.policy.predict_values(observations))
+    command = "collect CartPole-v1 --policy mine.zip --num-steps 20 --out a.npz"
+    assert main(command.split()) == 0, capsys.readouterr().err
+
+
+def test_a_policy_that_was_saved_without_its_critic_has_no_values(tmp_path):
+    InContextPPO("MlpPolicy", "CartPole-v1", EVALUATOR, **SMALL).policy.save(tmp_path / "policy.zip")
+    alone, observations = ActorOnly.load(tmp_path / "policy.zip", device="cpu"), torch.zeros(2, 4)
+    assert alone.predict(observations.numpy())[0].shape == (2,)
+    with pytest.raises(ValueError, match="policy: has no critic, so no values; save and load the InContextPPO"):
+        alone.predict_values(observations)
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,7 @@ def test_the_bank_is_evenly_spaced():
         ({"kernels": ("rbf", "rbf")}, "kernels: expected at least one, each once"),
         ({"methods": ()}, "methods: expected at least one"),
         ({"kernels": ("cosine",)}, "kernels must be one of"),
+        ({"length_scales": (1e-200, 1e-100, 1e-3)}, r"length_scales must be .* got 1e-200"),
         ({"length_scales": (0.1, 0.2)}, "length_scales: expected three or more"),
         ({"length_scales": (0.1, 0.3, 0.2)}, "length_scales: expected three or more, ascending"),
         ({"continuations": 1}, "continuations: expected 0, or 2 and more"),

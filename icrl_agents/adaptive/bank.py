@@ -74,15 +74,16 @@ def relevant_scales(context: Context) -> Tensor:
     """√d σ_i / (ρ_i + 0.1) of each dimension, ``(d,)``; a dimension that does not vary has σ_i = 1 and ρ_i = 0."""
     states = context.states[context.mask].double()
     returns = context.returns()[0][context.mask].double()
-    returns = returns / power_of_two(returns)
+    unit = power_of_two(states)
+    states, returns = states / unit, returns / power_of_two(returns)
     if len(states) < 2:
         return states.new_full((context.dim,), math.sqrt(context.dim) / LEAST_RELEVANCE)
     deviation = states.std(0)
-    deviation = torch.where(deviation > _CONSTANT * states.abs().amax(0), deviation, torch.ones_like(deviation))
+    deviation = torch.where(deviation > _CONSTANT * states.abs().amax(0), deviation, 1.0 / unit)
     features = (states - states.mean(0)) / deviation
     products = features.mT @ features / len(states)
     products = products + RIDGE * torch.eye(context.dim, dtype=products.dtype, device=products.device)
     coefficients = torch.linalg.solve(products, features.mT @ (returns - returns.mean()) / len(states)).abs()
     size = torch.linalg.vector_norm(coefficients)
     relevance = coefficients * (math.sqrt(context.dim) / size if size > 0 else 0.0)
-    return math.sqrt(context.dim) * deviation / (relevance + LEAST_RELEVANCE)
+    return unit * math.sqrt(context.dim) * deviation / (relevance + LEAST_RELEVANCE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass, field
@@ -165,8 +166,10 @@ def _fitted(evaluator: Evaluator, context: Context) -> tuple[ValueFunction | Non
 
 
 def _check_real(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < float("inf"):
-        raise ValueError(f"{name}: expected a finite number ≥ 0, got {value!r}.")
+    with contextlib.suppress(OverflowError):  # of an integer beyond the largest float
+        if isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) < float("inf"):
+            return
+    raise ValueError(f"{name}: expected a finite number ≥ 0, got {value!r}.")
 
 
 def _integer(value: object, least: int) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from icrl_agents.adaptive.folds import subset
 from icrl_agents.context import Context
-from icrl_agents.value_function import DivergenceError, DivergenceWarning, Evaluator
+from icrl_agents.value_function import DivergenceError, Evaluator
 
 LARGEST_MISSING_SHARE = 0.05
 """Returns of which more than this share is still to come at the trajectory's end are not compared with values."""
@@ -88,7 +88,9 @@ def _values(evaluator: Evaluator, depths: Sequence[int], seen: Context, states: 
     """Values ``(m, len(depths))`` of ``states``, inferred from ``seen``."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DivergenceWarning)
+            warnings.simplefilter("ignore", RuntimeWarning)  # of a fold: divergence, too few landmarks
             return evaluator.fit(seen).by_depth(states, depths)
     except DivergenceError:
         return states.new_full((len(states), len(depths)), torch.nan)
+    except ValueError as error:
+        raise ValueError(f"evaluators: {evaluator!r} cannot be fitted on a part of the context: {error}") from error

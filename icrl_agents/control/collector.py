@@ -60,12 +60,17 @@ class Collector:
         self.episodes: list[EpisodeEnd] = []
 
     def collect(self, actor: Actor, num_steps: int, gamma: float, generator: torch.Generator) -> Batch:
-        """Returns what ``actor`` does in ``num_steps`` steps of each copy."""
+        """Returns what ``actor`` does in ``num_steps`` steps of each copy.
+
+        Raises:
+            ValueError: If an observation that the actor is to act on is not finite.
+        """
         rollout, chosen = Rollout(self._copies.num_envs), []
         for _ in range(num_steps):
             if self._copies.autoreset_mode is AutoresetMode.DISABLED and not self._running.all():
                 self._states = self._flat(self._copies.restart(~self._running))
                 self._running[:] = True
+            self._check_observations()
             actions, log_probs = actor.sample(self._states, generator)
             chosen.append((actions, log_probs))
             self._step(rollout, actor, actions)
@@ -88,6 +93,14 @@ class Collector:
         if self._copies.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._running = ~ended
         self._states = self._flat(step.observations)
+
+    def _check_observations(self) -> None:
+        wrong = self._states[torch.from_numpy(self._running) & ~torch.isfinite(self._states).all(-1)]
+        if len(wrong):
+            raise ValueError(
+                f"env: expected observations that are finite as float32, got {wrong[0].tolist()} after "
+                f"{self.steps} steps; mend or clip them, for instance with gymnasium.wrappers.TransformObservation."
+            )
 
     def _flat(self, observations: object) -> Tensor:
         rows = [self._row(observation) for observation in observations]  # type: ignore[attr-defined]

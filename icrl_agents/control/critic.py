@@ -99,6 +99,7 @@ class Critic:
 
         Raises:
             DivergenceError: If the evaluator diverges.
+            ValueError: If ``features`` gives another number of rows.
         """
         check_context(batch)
         self._batches.append(batch if self.device is None else batch.to(self.device))
@@ -179,8 +180,11 @@ def standardising(context: Context, features: Features | None = None) -> Feature
 
 
 def mapped(context: Context, features: Features) -> Context:
-    """Returns ``context`` with each state x replaced by ``features(x)``."""
+    """Returns ``context`` with each state x replaced by ``features(x)``; raises ValueError if those are no rows."""
     points = features(context.points)
+    if not isinstance(points, Tensor) or points.ndim != 2 or len(points) != len(context.points):
+        got = tuple(points.shape) if isinstance(points, Tensor) else type(points).__name__
+        raise ValueError(f"features: expected a tensor ({len(context.points)}, f), a row for each state, got {got}.")
     own = torch.arange(len(context), device=context.device)
     following = torch.where(context.contiguous, own + 1, context.successors)
     return Context(

@@ -118,7 +118,12 @@ class FiniteMDP:
             gamma: γ in [0, 1).
             rng: Source of the states that follow, their probabilities, and the rewards, from U(−1, 1).
             branching: Number of states that can follow a pair, ≥ 1.
+
+        Raises:
+            TypeError: If a number has the wrong type, or ``rng`` is no generator.
+            ValueError: If a number is out of range.
         """
+        rng = arguments.generator("rng", rng)
         S, A = arguments.integer("num_states", num_states, 1), arguments.integer("num_actions", num_actions, 1)
         count = min(arguments.integer("branching", branching, 1), S)
         followers = rng.permuted(np.broadcast_to(np.arange(S), (S, A, S)), axis=-1)[..., :count]
@@ -152,7 +157,12 @@ class FiniteMDP:
         Args:
             visits: ≥ 1.
             rng: Source of the states that follow.
+
+        Raises:
+            TypeError: If ``visits`` is no integer, or ``rng`` no generator.
+            ValueError: If ``visits`` is out of range.
         """
+        rng = arguments.generator("rng", rng)
         S, A = self.rewards.shape
         visits = arguments.integer("visits", visits, 1)
         counts = rng.multinomial(visits, self.transitions)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from icrl_agents.arrays import finite, reals
 from icrl_agents.context import Context
 from icrl_agents.control.critic import check_evaluator
 from icrl_agents.control.finite_mdp import Experience, improvement
@@ -57,8 +58,9 @@ def policy_iteration(
         max_rounds: Evaluations at most, ≥ 1.
 
     Raises:
-        TypeError: If ``evaluator`` has no ``fit``.
-        ValueError: If a number is out of range, ``features`` has another number of rows, or a pair was never tried.
+        TypeError: If ``experience`` is none, ``evaluator`` has no ``fit``, or ``features`` are no real numbers.
+        ValueError: If a number is out of range, ``features`` has another number of rows or is not finite, or a pair
+            was never tried.
 
     Example:
         >>> from icrl_agents.control.finite_mdp import FiniteMDP
@@ -69,8 +71,11 @@ def policy_iteration(
         True
     """
     evaluator = WeightedSoftmaxTD(RBF(LENGTH_SCALE), NUM_SWEEPS) if evaluator is None else check_evaluator(evaluator)
+    if not isinstance(experience, Experience):
+        raise TypeError(f"experience must be an Experience, such as FiniteMDP.experience gives; got {experience!r}.")
     S, A = experience.num_states, experience.num_actions
-    phi = torch.from_numpy(pair_features(S, A) if features is None else np.array(features, dtype=np.float64))
+    phi = reals("features", pair_features(S, A) if features is None else features)
+    finite("features", phi)
     if phi.ndim != 2 or len(phi) != S * A:
         raise ValueError(f"features: expected shape (S·A, d) = ({S * A}, d), got {tuple(phi.shape)}.")
     arguments.integer("max_rounds", max_rounds, 1)

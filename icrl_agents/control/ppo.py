@@ -13,9 +13,13 @@ from icrl_agents.collection.copies import copies_of
 from icrl_agents.control.actor import Actor
 from icrl_agents.control.collector import Batch, Collector, EpisodeEnd
 from icrl_agents.control.critic import Critic, Features
+from icrl_agents.divergence import DivergenceError
 from icrl_agents.machine import one_thread
 from icrl_agents.value_function import Evaluator
 from icrl_envs import arguments
+
+LARGEST_SETTING = 1e30
+"""Of the settings that scale numbers of the actor, which are float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,12 +31,12 @@ class PPOConfig:
         gamma: Discount γ in [0, 1).
         gae_lambda: λ in [0, 1] of the advantages.
         window: Number of rollouts that the critic's context holds, ≥ 1.
-        learning_rate: Of Adam, > 0.
+        learning_rate: Of Adam, in (0, 1e30].
         epochs: Passes over each rollout, ≥ 1.
         batch_size: Transitions in a step of the actor, ≥ 2.
-        clip: Largest change of a probability ratio that is rewarded, > 0.
-        entropy: Weight of the entropy, ≥ 0.
-        max_gradient: Largest norm of the gradient, > 0.
+        clip: Largest change of a probability ratio that is rewarded, in (0, 1e30].
+        entropy: Weight of the entropy, in [0, 1e30].
+        max_gradient: Largest norm of the gradient, in (0, 1e30].
         hidden: Widths of the actor's hidden layers.
         device: Torch device of the critic: cpu, cuda, cuda:1, … The small actor stays on the processor.
 
@@ -59,8 +63,8 @@ class PPOConfig:
         for name, minimum in (("rollout_steps", 2), ("window", 1), ("epochs", 1), ("batch_size", 2)):
             arguments.integer(name, getattr(self, name), minimum)
         for name in ("learning_rate", "clip", "max_gradient"):
-            arguments.real(name, getattr(self, name), 0.0, low_open=True)
-        arguments.real("entropy", self.entropy, 0.0)
+            arguments.real(name, getattr(self, name), 0.0, LARGEST_SETTING, low_open=True)
+        arguments.real("entropy", self.entropy, 0.0, LARGEST_SETTING)
         arguments.real("gae_lambda", self.gae_lambda, 0.0, 1.0)
         arguments.discount(self.gamma)
         if not isinstance(self.hidden, (tuple, list)):
@@ -110,14 +114,16 @@ def ppo(
         on_update: Called with the steps so far and the actor before the first update and after each.
 
     Raises:
-        TypeError: If ``env`` is no environment, the evaluator has no ``fit``, or a space is not supported.
-        ValueError: If a number is out of range, or the device is not there.
-        DivergenceError: If the evaluator diverges.
+        TypeError: If ``env`` is no environment, the evaluator has no ``fit``, a space is not supported, or another
+            argument has the wrong type.
+        ValueError: If a number is out of range, an observation or reward is not finite, or the device is not there.
+        DivergenceError: If the evaluator diverges, or the actor does, at too large a ``learning_rate``.
     """
-    config = PPOConfig() if config is None else config
+    config = _checked(config, on_update)
+    seed = arguments.integer("seed", seed, 0, 2**63 - 1)
     total_steps = arguments.integer("total_steps", total_steps, 1)
     copies = copies_of(env)
-    generator = torch.Generator().manual_seed(arguments.integer("seed", seed, 0))
+    generator = torch.Generator().manual_seed(seed)
     actor = Actor(copies.observation_space, copies.action_space, config.hidden, generator)
     optimiser = torch.optim.Adam(actor.parameters(), lr=config.learning_rate, eps=1e-5)
     critic = Critic(
@@ -136,6 +142,14 @@ def ppo(
     return PPOResult(actor, critic, collector.episodes)
 
 
+def _checked(config: PPOConfig | None, on_update: object) -> PPOConfig:
+    if not isinstance(config, PPOConfig | None):
+        raise TypeError(f"config must be a PPOConfig, such as PPOConfig(gamma=0.9), or None; got {config!r}.")
+    if on_update is not None and not callable(on_update):
+        raise TypeError(f"on_update must be a callable (steps, actor) -> None, or None; got {on_update!r}.")
+    return PPOConfig() if config is None else config
+
+
 def _improve(
     actor: Actor,
     optimiser: torch.optim.Optimizer,
@@ -144,7 +158,7 @@ def _improve(
     config: PPOConfig,
     generator: torch.Generator,
 ) -> None:
-    """Takes ``epochs`` passes over the batch, in a new order each."""
+    """Takes ``epochs`` passes over the batch, in a new order each; raises DivergenceError if the actor diverges."""
     for _ in range(config.epochs):
         for chosen in torch.randperm(len(advantages), generator=generator).split(config.batch_size):
             if len(chosen) < 2:  # one advantage has no standard deviation
@@ -155,7 +169,20 @@ def _improve(
             A = (A - A.mean()) / (A.std() + 1e-8)
             surrogate = torch.minimum(ratio * A, ratio.clamp(1.0 - config.clip, 1.0 + config.clip) * A)
             loss = -surrogate.mean() - config.entropy * policy.entropy().mean()
+            _check_finite(loss, config)
             optimiser.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(actor.parameters(), config.max_gradient)
             optimiser.step()
+    with torch.no_grad():
+        _check_finite(actor(batch.context.states).log_prob(batch.actions), config)  # NaN or inf of any weight in use
+    _check_finite(torch.nn.utils.parameters_to_vector(actor.parameters()), config)
+
+
+def _check_finite(numbers: Tensor, config: PPOConfig) -> None:
+    """Raises DivergenceError if the actor's loss, probabilities or weights are no numbers any more."""
+    if not bool(torch.isfinite(numbers).all()):
+        raise DivergenceError(
+            f"the actor's loss or weights are not finite: learning_rate {config.learning_rate:g} is too large for it; "
+            f"take a smaller one, such as {PPOConfig.learning_rate:g}, or rewards of a smaller scale."
+        )

@@ -13,21 +13,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from icrl_agents.attention import (
-    Attention,
-    BoundAttention,
-    KernelAttention,
-    SoftmaxAttention,
-)
+from icrl_agents.arrays import power_of_two
+from icrl_agents.attention import Attention, BoundAttention, KernelAttention, SoftmaxAttention
 from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import check_convergence
-from icrl_agents.kernel_matrix import bind_kernel, stable_step_size
+from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
 from icrl_agents.kernels import Kernel
 from icrl_agents.value_function import ValueFunction
 from icrl_envs import arguments
@@ -50,7 +47,8 @@ class _Landmarks(NamedTuple):
 
         No normaliser is smaller than κ of a key among its terms: of a landmark, and of the point itself if it is a key.
         """
-        kappa = self.kernel(points, self.Z)
+        kappa = kernel_matrix(self.kernel, points, self.Z)
+        check_finite(kappa)
         if self.mass is None:
             return kappa, kappa
         own = self.kernel(points[:, None], points[:, None])[:, 0, 0].masked_fill(~keys, 0.0)
@@ -79,7 +77,7 @@ class Nystrom:
         """Checks the arguments."""
         for name in ("landmarks", "sample"):
             number = getattr(self, name)
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
                 raise ValueError(f"{name}: expected an integer ≥ 1, got {number!r}.")
         arguments.integer("seed", self.seed, 0, 2**63 - 1)
 
@@ -105,7 +103,7 @@ class Nystrom:
         w = _coefficients(landmarks, context, torch.stack([*a_history, a]), alpha)
         check_convergence(context, w)
         error = self._error(landmarks, attention, context, w[-1], a, generator)
-        if error > LARGEST_ERROR:
+        if not error <= LARGEST_ERROR:
             warnings.warn(
                 f"approximation: estimated relative error {error:.2g} of the values; take more landmarks than "
                 f"{self.landmarks}, or a wider kernel.",
@@ -123,7 +121,9 @@ class Nystrom:
         distinct = states[group_rows(states).first]
         chosen = torch.randperm(len(distinct), generator=generator)[: self.landmarks].to(states.device)
         Z = distinct[chosen]
-        B = _inverse_root(kernel(Z, Z).double(), torch.finfo(states.dtype).eps).to(states)
+        kappa = kernel_matrix(kernel, Z, Z)
+        check_finite(kappa)
+        B = _inverse_root(kappa.double(), torch.finfo(states.dtype).eps).to(states)
         landmarks = _Landmarks(kernel, Z, B, None)
         mass = B @ (B.mT @ sum(kernel(block, Z).sum(0) for block in states.split(_ROWS)))
         if isinstance(rule, SoftmaxAttention):
@@ -150,7 +150,9 @@ class Nystrom:
         exact = attention.expand(states[chosen], w[:, None])[:, 0]
         keys = torch.ones_like(chosen, dtype=torch.bool)
         approximate = landmarks.rows(states[chosen], keys)[1] @ (landmarks.B @ a)
-        return float((approximate - exact).norm() / exact.norm().clamp(min=torch.finfo(exact.dtype).tiny))
+        unit = power_of_two(exact)  # so that no square leaves the type's range
+        size = (exact / unit).norm().clamp(min=torch.finfo(exact.dtype).tiny)
+        return float(((approximate - exact) / unit).norm() / size)
 
 
 def _inverse_root(kappa: Tensor, epsilon: float) -> Tensor:

@@ -29,8 +29,8 @@ class OffsetCorrected:
 
     def __post_init__(self) -> None:
         """Checks the argument."""
-        if not callable(getattr(self.evaluator, "fit", None)):
-            raise TypeError(f"evaluator: expected an object with fit(context), got {type(self.evaluator).__name__}.")
+        if isinstance(self.evaluator, type) or not callable(getattr(self.evaluator, "fit", None)):
+            raise TypeError(f"evaluator: expected an object with fit(context), got {self.evaluator!r}.")
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the corrected value function, at every depth.

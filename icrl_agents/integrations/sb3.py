@@ -187,9 +187,15 @@ class ActorOnly(ActorCriticPolicy):
         return _zeros(log_prob), log_prob, distribution.entropy()
 
     def predict_values(self, obs: Any) -> Tensor:  # noqa: ANN401
-        """Values ``(m, 1)`` by the critic's last fit; zeros before the first rollout."""
+        """Values ``(m, 1)`` by the critic's last fit; zeros before the first rollout.
+
+        Raises:
+            ValueError: If the policy was saved and loaded alone: its critic belongs to the model.
+        """
+        if self.critic is None:
+            raise ValueError("policy: has no critic, so no values; save and load the InContextPPO model instead of it.")
         states = BaseModel.extract_features(self, obs, self.pi_features_extractor)
-        return _zeros(states[:, 0]) if self.critic is None else self.critic(states)[:, None]
+        return self.critic(states)[:, None]
 
 
 class _ActorCnnPolicy(ActorOnly, ActorCriticCnnPolicy):

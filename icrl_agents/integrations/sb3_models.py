@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import zipfile
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from icrl_agents.extras import import_extra
 
 MARKS = {
+    "evaluator": "InContextPPO",
     "clip_range": "PPO",
     "gae_lambda": "A2C",
     "exploration_fraction": "DQN",
@@ -17,7 +19,7 @@ MARKS = {
     "policy_delay": "TD3",
 }
 """What a saved model holds, and the class that loads it; DDPG is a TD3, and a model with ``clip_range`` also has
-``gae_lambda``."""
+``gae_lambda``; of marks that one model has, the first counts."""
 
 _REPLACED = {
     **dict.fromkeys(("learning_rate", "lr_schedule", "clip_range", "exploration_schedule"), 0.0),
@@ -34,7 +36,7 @@ def load_model(path: str | Path) -> Any:  # noqa: ANN401 - a model of a library 
     you trust. The class is told by what the file holds; a model of another class you load yourself, and pass the model.
 
     Args:
-        path: What the model's ``save`` wrote, by PPO, A2C, DQN, SAC, TD3 or DDPG.
+        path: What the model's ``save`` wrote, by PPO, A2C, DQN, SAC, TD3, DDPG or InContextPPO.
 
     Raises:
         MissingExtraError: If Stable-Baselines3 is not installed.
@@ -43,6 +45,8 @@ def load_model(path: str | Path) -> Any:  # noqa: ANN401 - a model of a library 
     """
     name = _algorithm(Path(path))
     library = import_extra("stable_baselines3", "sb3", "A Stable-Baselines3 model")
+    if name == "InContextPPO":
+        library = importlib.import_module("icrl_agents.integrations.sb3")
     try:
         return getattr(library, name).load(path, device="cpu", custom_objects=_REPLACED)
     except Exception as error:  # the loader fails in many ways on what it cannot unpickle
@@ -63,5 +67,6 @@ def _algorithm(path: Path) -> str:
         if mark in names:
             return name
     raise ValueError(
-        f"{path}: is no model of PPO, A2C, DQN, SAC, TD3 or DDPG; load it yourself and pass the model as policy."
+        f"{path}: is no model of PPO, A2C, DQN, SAC, TD3, DDPG or InContextPPO; load it yourself and pass the model "
+        "as policy."
     )

@@ -8,7 +8,7 @@ import hashlib
 import json
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from icrl_agents.execution import Executor
 from icrl_agents.files import append_line, write_atomically
+from icrl_agents.studies.results import leave_folder
 
 CELLS = "cells.jsonl"
 Cell = TypeVar("Cell")
@@ -39,6 +40,9 @@ def compute_cells(
         kind: The dataclass of the rows.
         executor: Computes the cells that are not finished.
         kept: The rows of those that are; the others are added, each as soon as it is finished.
+
+    Raises:
+        ValueError: If a task did; a folder with nothing but the configuration is taken away then.
     """
     finished: dict[str, list[Row]] = {
         name: [kind(**row) for row in rows] for name, rows in kept.read().items() if name in cells
@@ -49,12 +53,16 @@ def compute_cells(
         contextlib.closing(executor.map(task, list(left))) as results,
     ):
         progress.set_postfix_str(f"{len(finished)} of them finished before" if finished else "")
-        for cell, rows in results:
-            name = left[cell]
-            kept.add(name, rows)
-            finished[name] = rows
-            progress.set_postfix_str(name)
-            progress.update()
+        try:
+            for cell, rows in results:
+                name = left[cell]
+                kept.add(name, rows)
+                finished[name] = rows
+                progress.set_postfix_str(name)
+                progress.update()
+        except ValueError:  # options that do not go together, which this folder would hold the corrected ones to
+            leave_folder(kept.path.parent)
+            raise
     return [row for name in cells for row in finished[name]]
 
 
@@ -97,8 +105,23 @@ class KeptRows:
         Raises:
             OSError: If the file cannot be written.
         """
-        cell = {"cell": name, "rows": [dataclasses.asdict(row) for row in rows]}
-        append_line(self.path, json.dumps({**cell, "sha256": self._digest(cell)}))
+        append_line(self.path, self._line(name, [dataclasses.asdict(row) for row in rows]))
+
+    def forget(self, names: Collection[str]) -> list[str]:
+        """Takes the rows of cells away, so that they are computed again; returns the names of those that were there.
+
+        Raises:
+            OSError: If the file cannot be read or written.
+        """
+        found = self.read()
+        if gone := [name for name in found if name in names]:
+            lines = [self._line(name, rows) + "\n" for name, rows in found.items() if name not in gone]
+            write_atomically(self.path, "".join(lines).encode())
+        return gone
+
+    def _line(self, name: str, rows: list[dict[str, Any]]) -> str:
+        cell = {"cell": name, "rows": rows}
+        return json.dumps({**cell, "sha256": self._digest(cell)})
 
     def _parsed(self, line: bytes) -> tuple[str, list[dict[str, Any]]]:
         kept = json.loads(line)

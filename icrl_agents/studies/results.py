@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import functools
@@ -62,8 +63,20 @@ def open_folder(folder: Path, config: Any, *others: Path) -> None:  # noqa: ANN4
         write_atomically(folder / CONFIG, (json.dumps(described, indent=2) + "\n").encode())
 
 
-def read_folder(folder: Path) -> dict[str, Any] | None:
+def leave_folder(folder: Path) -> None:
+    """Takes away what ``open_folder`` has made where nothing was added to it, so that other options are not refused."""
+    if [path.name for path in folder.iterdir() if not is_partial(path)] == [CONFIG]:
+        (folder / CONFIG).unlink()
+        with contextlib.suppress(OSError):  # where another run is writing there
+            folder.rmdir()
+
+
+def read_folder(folder: Path, option: str = "out") -> dict[str, Any] | None:
     """Returns what ``describe`` gave for the run in ``folder``, or None if there is none.
+
+    Args:
+        folder: The folder.
+        option: The one that named it, for the error.
 
     Raises:
         ValueError: If its configuration cannot be read.
@@ -76,7 +89,9 @@ def read_folder(folder: Path) -> dict[str, Any] | None:
         if not (isinstance(found["settings"], dict) and isinstance(found["versions"], dict)):
             raise TypeError
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError(f"out: {path} is not a configuration of icrl; choose another folder with --out.") from None
+        raise ValueError(
+            f"{option}: {path} is not a configuration of icrl; choose another folder with --{option}."
+        ) from None
     return found
 
 

@@ -53,7 +53,8 @@ class MatrixConfig:
     window: int = 100
     """Steps of each of these trajectories, a random stretch of it."""
     learning_rate: float = 0.05
-    """Learning rate of the softmax transformer, which falls to 0 linearly; of log length scales and the step size."""
+    """Learning rate of the softmax transformer, in (0, 1], which falls to 0 linearly; of log length scales and the step
+    size."""
     linear_learning_rate: float = 0.02
     """The same of the linear transformer, of its preconditioner."""
     kernel: Literal["product_laplace", "laplace", "rbf"] = "product_laplace"
@@ -100,8 +101,8 @@ class MatrixConfig:
         arguments.integer("window", self.window, 1, self.steps)
         arguments.integer("depth", self.depth, 1)
         arguments.integer("min_depth", self.min_depth, 1, self.depth)
-        arguments.real("learning_rate", self.learning_rate, 0.0, low_open=True)
-        arguments.real("linear_learning_rate", self.linear_learning_rate, 0.0, low_open=True)
+        arguments.real("learning_rate", self.learning_rate, 0.0, 1.0, low_open=True)
+        arguments.real("linear_learning_rate", self.linear_learning_rate, 0.0, 1.0, low_open=True)
         for name, options in _CHOICES.items():
             arguments.choice(name, getattr(self, name), options)
         check_execution(self.executor, self.workers, None)

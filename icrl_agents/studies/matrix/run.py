@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.matrix import tables
 from icrl_agents.studies.matrix.config import MatrixConfig
 from icrl_agents.studies.matrix.data import Cell
-from icrl_agents.studies.matrix.evaluation import CONSTRUCTED, SOFTMAX, Row, folder_of, rows_of
+from icrl_agents.studies.matrix.evaluation import CONSTRUCTED, LINEAR, MODELS, SOFTMAX, Row, folder_of, rows_of
 from icrl_agents.studies.matrix.figures import depth_figure, matrix_figure
 from icrl_agents.studies.matrix.summary import Summary
 from icrl_agents.studies.results import identity, open_folder, write_rows
@@ -54,6 +55,9 @@ def run(config: MatrixConfig) -> Summary:
     open_folder(config.out, config, config.cache or default_cache())
     kept = KeptRows(config.out / CELLS, identity(config))
     cells = cells_of(config)
+    if gone := kept.forget([name for name, cell in cells.items() if not is_saved(config, cell)]):
+        said = f"{len(gone)} cell(s) with a damaged or missing transformer; computing those cells again."
+        warnings.warn(f"{config.out / MODELS}: {said}", stacklevel=2)
     rows = compute_cells(functools.partial(rows_of, config), cells, Row, chosen, kept)
     summary = Summary(rows)
     write_rows(config.out, rows)
@@ -71,6 +75,16 @@ def cells_of(config: MatrixConfig) -> dict[str, Cell]:
         for source in (*config.domains, CONSTRUCTED)
         for seed in range(config.first_seed, config.first_seed + config.seeds)
     }
+
+
+def is_saved(config: MatrixConfig, cell: Cell) -> bool:
+    """Whether the transformers of a cell can be read; nothing is saved of constructed ones."""
+    try:
+        for model in () if cell.source == CONSTRUCTED else (SOFTMAX, LINEAR):
+            InContextTransformer.from_pretrained(folder_of(config, cell, model))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def weights(config: MatrixConfig, cells: Iterable[Cell]) -> list[Weights]:

@@ -119,7 +119,7 @@ def train(
         transformer.loops = int(rng.integers(config.min_depth, config.depth, endpoint=True))
         optimiser.param_groups[0]["lr"] = trainable.learning_rate * (1.0 - update / config.updates)
         optimiser.zero_grad()
-        with contextlib.suppress(DivergenceError):
+        with contextlib.suppress(DivergenceError, ValueError):  # the latter where weights are no numbers any more
             values = functional_call(transformer, dict(trainable.weights()), (context, queries.points))
             (semi_gradient_loss(values, queries) / scale).backward()
         if not finite_gradient(trainable.free):

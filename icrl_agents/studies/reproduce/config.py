@@ -35,3 +35,7 @@ class ReproduceConfig:
     def __post_init__(self) -> None:
         """Checks the arguments."""
         arguments.real("tolerance", self.tolerance, 0.0)
+        if self.out is not None and self.out.resolve().is_relative_to(self.from_.resolve()):
+            raise ValueError(
+                f"out: {self.out} is in {self.from_}, which is only read; choose another folder with --out."
+            )

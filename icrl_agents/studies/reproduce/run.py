@@ -18,6 +18,8 @@ Studies = Mapping[str, tuple[type, Callable[[Any], int]]]
 
 WITHOUT_ROWS = ("collect", "reproduce")
 """Studies whose folders, if any, hold nothing to compare."""
+BEFORE = "*.before.csv"
+"""Rows that ``write_rows`` has put aside for the run's own."""
 _CODE = {"policy": ".zip", "env_id": ":"}
 """Settings that run code of others where they contain such a mark."""
 
@@ -29,7 +31,7 @@ def run(config: ReproduceConfig, studies: Studies) -> int:
         ValueError: If the folder holds no finished run of a study, or the other folder is not empty.
         OSError: If a folder cannot be read or written.
     """
-    described = read_folder(config.from_)
+    described = read_folder(config.from_, "from")
     if described is None or not (config.from_ / ROWS).is_file():
         raise ValueError(f"from: {config.from_} holds no finished run; expected config.json and {ROWS} in it.")
     with contextlib.ExitStack() as stack:
@@ -41,7 +43,8 @@ def run(config: ReproduceConfig, studies: Studies) -> int:
             open_folder(out, config)
         study(again)
         results = out / "out"
-        compared = [each for path in sorted(config.from_.glob("*.csv")) for each in compare(path, results / path.name)]
+        files = [path for path in sorted(config.from_.glob("*.csv")) if not path.match(BEFORE)]
+        compared = [each for path in files for each in compare(path, results / path.name)]
     return _verdict(config, described, compared)
 
 
@@ -79,6 +82,8 @@ def rebuilt(
         return kind(**given, **places), study
     except TypeError as error:
         raise ValueError(f"from: its settings are not those of {kind.__name__} ({error}).") from error
+    except ValueError as error:
+        raise ValueError(f"from: {error}") from error
 
 
 def _typed(expected: Any, value: Any) -> Any:  # noqa: ANN401 - a type, and what JSON makes of its values

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,10 +10,12 @@ from typing import Annotated, Literal
 import tyro
 
 from icrl_agents.execution import ExecutorName, check_execution
-from icrl_envs import arguments
+from icrl_envs import RKHSProcess, arguments
 
 KernelName = Literal["rbf", "exponential"]
 KERNELS: tuple[KernelName, ...] = ("rbf", "exponential")
+SCALES = (1e-100, 1e100)
+"""Least and largest scale, and multiple of one, whose square is a positive number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,19 +84,30 @@ class RKHSConfig:
             for number in getattr(self, name):
                 arguments.integer(name, number, minimum)
         for name in ("length_scale", "temperature"):
-            arguments.real(name, getattr(self, name), 0.0, low_open=True)
+            arguments.real(name, getattr(self, name), *SCALES)
         for ratio in self.ratios:
-            arguments.real("ratios", ratio, 0.0, low_open=True)
+            arguments.real("ratios", ratio, *SCALES)
         for name, minimum in {"depth": 1, "mismatch_length": 2, "test_states": 1}.items():
             arguments.integer(name, getattr(self, name), minimum)
         arguments.discount(self.gamma)
         arguments.seeds(self.seeds, self.first_seed)
         arguments.real("ridge", self.ridge, 0.0)
         check_execution(self.executor, self.workers, self.ray_address)
+        for kernel, dim in itertools.product(self.kernels, self.dims):
+            self._check_process(kernel, dim)
 
     def scale(self, kernel: str) -> float:
         """Length scale or temperature of a kernel."""
         return self.length_scale if kernel == "rbf" else self.temperature
+
+    def _check_process(self, kernel: str, dim: int) -> None:
+        """Draws the first value of a kernel, in numbers that its scale may make overflow or vanish."""
+        option = "length_scale" if kernel == "rbf" else "temperature"
+        settings = {"length_scale": self.scale(kernel), "gamma": self.gamma, "task_seed": self.first_seed}
+        try:
+            RKHSProcess(dim=dim, kernel=kernel, **settings)
+        except ValueError as error:
+            raise ValueError(str(error).replace("length_scale", option)) from None
 
     @property
     def reported_depths(self) -> list[int]:

@@ -17,6 +17,8 @@ from icrl_envs import arguments
 KERNELS = ("product_laplace", "laplace", "rbf", "exponential")
 METHODS = ("softmax", "kernel")
 LENGTH_SCALES = (0.01, 0.017, 0.03, 0.05, 0.085, 0.14, 0.24, 0.4, 0.7, 1.2, 2.0, 3.4)
+SCALES = (1e-100, 1e100)
+"""Least and largest length scale, whose square, the exponential's temperature, is a positive number."""
 
 KernelName = Literal["product_laplace", "laplace", "rbf", "exponential"]
 
@@ -94,7 +96,7 @@ class TemperatureConfig:
                 arguments.choice(name, each, options)
             if len(chosen) == 0 or len(set(chosen)) < len(chosen):
                 raise ValueError(f"{name}: expected at least one, each once, got {' '.join(chosen) or 'none'}.")
-        scales = [arguments.real("length_scales", scale, 0.0, low_open=True) for scale in self.length_scales]
+        scales = [arguments.real("length_scales", scale, *SCALES) for scale in self.length_scales]
         if len(scales) < 3 or any(low >= high for low, high in itertools.pairwise(scales)):
             raise ValueError(f"length_scales: expected three or more, ascending, got {scales}.")
         arguments.integer("depth", self.depth, 1)
