@@ -21,7 +21,7 @@ class OffsetCorrected:
     Example:
         >>> from icrl_agents.evaluators import TabularTD
         >>> context = Context([[0.0]], [1.0], [0.9], [[0.0]])
-        >>> float(OffsetCorrected(TabularTD(num_sweeps=2)).fit(context)([0.0]))
+        >>> round(float(OffsetCorrected(TabularTD(num_sweeps=2)).fit(context)([0.0])), 9)
         10.0
     """
 
