@@ -136,7 +136,16 @@ def test_kill_9_at_random_moments_loses_no_finished_cell(command, finished, resu
     print(f"{kills} kills in {runs} runs")
 
 
+@pytest.fixture
+def interrupts():
+    """Interrupts as in a terminal: a shell in the background has all that it starts ignore them."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("interrupts")
 def test_ctrl_c_leaves_no_process_and_a_state_to_go_on_from(tmp_path):
     out = tmp_path / "out"
     command = Command(*transfer(out))
@@ -145,11 +154,7 @@ def test_ctrl_c_leaves_no_process_and_a_state_to_go_on_from(tmp_path):
             break
         time.sleep(0.05)
     os.killpg(command.process.pid, signal.SIGINT)  # as a terminal does, to the workers too
-    try:
-        printed, said = command.process.communicate(timeout=4)
-    except subprocess.TimeoutExpired:  # Python loses an interrupt that comes inside a destructor; one presses again
-        os.killpg(command.process.pid, signal.SIGINT)
-        printed, said = command.process.communicate(timeout=30)
+    printed, said = command.process.communicate(timeout=30)
     assert command.process.returncode == 130
     assert said.splitlines()[-1].startswith("icrl: interrupted; what is finished is kept")
     assert "Traceback" not in said
