@@ -59,12 +59,12 @@ def test_every_executor_has_a_name_and_refuses_what_it_cannot_do(monkeypatch):
         executor(workers=-1)
     with pytest.raises(ValueError, match=r"ray_address: expected executor 'ray' beside it, got 'serial'"):
         executor("serial", ray_address="auto")
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{closed.getsockname()[1]}"
-        with pytest.raises(ValueError, match=rf"nothing answers at '{address}' .*ray start --head"):
-            executor("ray", ray_address=address)
     if importlib.util.find_spec("ray"):
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{closed.getsockname()[1]}"
+            with pytest.raises(ValueError, match=rf"nothing answers at '{address}' .*ray start --head"):
+                executor("ray", ray_address=address)
         with pytest.raises(ValueError, match=r"ray_address: 'auto' found no running Ray cluster .*ray start --head"):
             executor("ray", ray_address="auto")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
