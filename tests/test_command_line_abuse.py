@@ -88,6 +88,8 @@ def test_misspelt_choices(study, option, name, leaf, refused):
 
 @each_option(lambda leaf: leaf is str)
 def test_words_that_mean_nothing(study, option, name, leaf, refused):
+    if study == "control":
+        pytest.importorskip("stable_baselines3")
     said = refused(study, **{option: "no such thing"})
     assert "no such thing" in said or names(said, option, name)
 
@@ -99,6 +101,8 @@ def test_switches_that_are_neither_on_nor_off(study, option, name, leaf, refused
 
 @each_option(lambda leaf: leaf is Path)
 def test_a_file_in_the_way_of_a_path(study, option, name, leaf, refused, tmp_path_factory):
+    if study == "control":
+        pytest.importorskip("stable_baselines3")
     changes = {option: str(Path("file", "under.npz"))}
     if (study, option) == ("reproduce", "--out"):
         finished = tmp_path_factory.mktemp("finished")

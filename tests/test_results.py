@@ -1,6 +1,7 @@
 """The folder of a run: the command it records is the run's own, and another run's folder is left alone."""
 
 import dataclasses
+import importlib.util
 import json
 from pathlib import Path
 
@@ -26,13 +27,15 @@ CONFIGS = [
     PretrainStudyConfig(preset="linear", seeds=2),
     PretrainStudyConfig(tied=False, learning_rate=0.5, out=Path("out")),
     VerifyConfig(chains=16),
-    TransferConfig(executor="ray", ray_address="10.0.0.1:6379", held_out_split="train"),
+    TransferConfig(executor="serial", held_out_split="train"),
     ControlConfig(),
     AdaptConfig(domains=("reach-v3",), caution=1.0, out=Path("out")),
     EvaluateConfig(env_id="CartPole-v1", env_args=("a=1", "b=2"), seeds=2),
     CollectConfig(env_id="CartPole-v1", num_steps=10, out=Path("file.npz")),
     ReproduceConfig(from_=Path("results/transfer"), tolerance=1e-9, trust=True),
 ]
+if importlib.util.find_spec("ray"):
+    CONFIGS.append(TransferConfig(executor="ray", ray_address="10.0.0.1:6379", held_out_split="train"))
 CONFIGS += [kind() for kind, _ in STUDIES.values() if kind not in {type(config) for config in CONFIGS}]
 
 

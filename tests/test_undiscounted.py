@@ -1,5 +1,6 @@
 """γ = 1: where nothing ends there is no value, which is said; where something does, fits are silent."""
 
+import importlib
 import warnings
 
 import gymnasium as gym
@@ -111,7 +112,8 @@ def test_a_critic_passes_the_first_such_warning_on():
 
 
 def test_ppo_without_a_discount_or_an_end_says_so():
-    sb3 = pytest.importorskip("icrl_agents.integrations.sb3")
+    pytest.importorskip("stable_baselines3")
+    sb3 = importlib.import_module("icrl_agents.integrations.sb3")
     small = {"n_steps": 64, "batch_size": 32, "n_epochs": 1, "device": "cpu", "seed": 0, "gamma": 1.0}
     with pytest.warns(DivergenceWarning, match=ENDLESS):
         sb3.InContextPPO("MlpPolicy", gym.make("Pendulum-v1"), **small).learn(64)

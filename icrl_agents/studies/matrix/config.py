@@ -89,6 +89,8 @@ class MatrixConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        for name, options in _CHOICES.items():
+            arguments.choice(name, getattr(self, name), options)
         self.transfer()
         if self.domains == ("all",):
             raise ValueError("domains: expected names of domains, got 'all'; every domain is a source to pretrain on.")
@@ -103,8 +105,6 @@ class MatrixConfig:
         arguments.integer("min_depth", self.min_depth, 1, self.depth)
         arguments.real("learning_rate", self.learning_rate, 0.0, 1.0, low_open=True)
         arguments.real("linear_learning_rate", self.linear_learning_rate, 0.0, 1.0, low_open=True)
-        for name, options in _CHOICES.items():
-            arguments.choice(name, getattr(self, name), options)
         check_execution(self.executor, self.workers, None)
 
     def transfer(self) -> TransferConfig:
