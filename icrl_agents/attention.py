@@ -60,7 +60,7 @@ class BoundAttention:
         weights = self.rule(queries, self.keys.to(queries), self.mask)
         if self.gain is not None:
             weights = self.gain.to(queries) * weights
-        check_finite(weights)
+            check_finite(weights)
         return weights
 
     def over(self, queries: Tensor) -> Tensor | BlockwiseMatrix:
@@ -108,9 +108,10 @@ class SoftmaxAttention(nn.Module):
 
     def bind(self, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> BoundAttention:
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
+        keys = fill_rows(keys, mask)
         kernel = bind_kernel(self.kernel, keys, mask)
         rule = partial(_softmax if hasattr(kernel, "score") else _normalised, kernel, counts)
-        return BoundAttention(rule, fill_rows(keys, mask), mask, counts=counts)
+        return BoundAttention(rule, keys, mask, counts=counts)
 
 
 class KernelAttention(nn.Module):
@@ -130,8 +131,8 @@ class KernelAttention(nn.Module):
 
     def bind(self, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> BoundAttention:
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
-        kernel = bind_kernel(self.kernel, keys, mask)
         keys = fill_rows(keys, mask)
+        kernel = bind_kernel(self.kernel, keys, mask)
         if self.step_size == "auto":
             gain = stable_step_size(kernel, keys, mask, counts)[..., None, None]
         else:
@@ -168,7 +169,8 @@ def attend_points(
         step = attention.step_size * step
     elif isinstance(weights, Tensor):
         visits = context.mask.to(weights) if bound.counts is None else bound.counts
-        sums = column_sums(row_blocks(weights[..., : len(context), :], bound.columns), visits)
+        rows = row_blocks(weights[..., : len(context), :], bound.columns)
+        sums = column_sums(attention.kernel, rows, visits)
         step = largest_step(sums / visits.clamp(min=1.0), context.mask)[..., None]
     else:
         step = cast(Tensor, attend(attention, context).gain)[..., 0]
@@ -197,6 +199,7 @@ def _softmax(kernel: Any, counts: Tensor | None, queries: Tensor, keys: Tensor, 
                 "scale them down, or the kernel's length scale up."
             )
         weights = torch.softmax(scores.masked_fill(unreached, 0.0), -1).masked_fill(unreached, 0.0)
+        check_finite(weights)
     return weights if counts is None else _shares(weights * counts.to(weights)[..., None, :])
 
 
@@ -209,7 +212,9 @@ def _normalised(kernel: Kernel, counts: Tensor | None, queries: Tensor, keys: Te
 
 def _unnormalised(kernel: Kernel, counts: Tensor | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
     kappa = _masked(kernel_matrix(kernel, queries, keys), mask, 0.0)
-    return kappa if counts is None else kappa * counts.to(kappa)[..., None, :]
+    kappa = kappa if counts is None else kappa * counts.to(kappa)[..., None, :]
+    check_finite(kappa)
+    return kappa
 
 
 def _masked(matrix: Tensor, mask: Tensor, value: float) -> Tensor:

@@ -12,11 +12,11 @@ from torch.utils.checkpoint import checkpoint
 
 LARGEST_MATRIX = 2**31
 """Bytes of the largest matrix that is held; products with larger ones make their rows anew each time."""
-BLOCK = 2**20
-"""Bytes of a block of rows: small enough for a processor's cache, large enough for its vector units."""
-FEWEST_ROWS = 16
-"""Rows of a block at least, since what is prepared of the columns is prepared once a block. With twice as many, 100,000
-columns make blocks so large that the system takes each one's memory back and clears it anew: three times the time."""
+BLOCK = 2**19
+"""Bytes of a block of rows: small enough for a processor's cache, large enough for its vector units. What a block of
+twice the size leaves behind is as much as the C library gives back to the system, which clears it anew each time."""
+FEWEST_ROWS = 8
+"""Rows of a block at least. With more, 100,000 columns make blocks so large that the same happens to each of them."""
 
 Rows = Callable[[Tensor], Tensor]
 

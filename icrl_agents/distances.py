@@ -32,18 +32,37 @@ def median_distance(keys: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.stack([_median(k[v]) for k, v in zip(flat, valid, strict=True)]).reshape(batch)
 
 
-def expanded_score(x: Tensor, y: Tensor) -> Tensor | None:
-    """−‖x − y‖²/2 = xᵀy − ‖x‖²/2 − ‖y‖²/2 as one product, ``(*batch, m, n)``; None where that would lose digits."""
-    if x.device.type == "mps" or min(x.shape[-2], y.shape[-2]) == 0:  # MPS has no float64
-        return None
-    centre = y.detach().mean(-2, keepdim=True)
-    left, right = (x - centre).double(), (y - centre).double()
-    half_x, half_y = (0.5 * part.square().sum(-1, keepdim=True) for part in (left, right))
-    if not float(half_x.detach().amax() + half_y.detach().amax()) < _LARGEST_EXPANDED[x.dtype]:
-        return None
-    left = torch.cat([left, -half_x, torch.ones_like(half_x)], dim=-1)
-    right = torch.cat([right, torch.ones_like(half_y), -half_y], dim=-1)
-    return (left @ right.mT).clamp_(max=0.0).to(x.dtype)
+class ExpandedScore:
+    """−‖x − y‖²/2 = xᵀy − ‖x‖²/2 − ‖y‖²/2 of any x to the same y, one product each; y is prepared once.
+
+    Args:
+        y: ``(*batch, n, d)``.
+    """
+
+    def __init__(self, y: Tensor) -> None:
+        self._right: Tensor | None = None
+        if y.device.type == "mps" or y.shape[-2] == 0:  # MPS has no float64
+            return
+        self._centre = y.detach().mean(-2, keepdim=True)
+        y = (y - self._centre).double()
+        half = _half_squares(y)
+        self._largest = float(half.detach().amax())
+        self._right = torch.cat([y, torch.ones_like(half), -half], dim=-1).mT
+
+    def __call__(self, x: Tensor) -> Tensor | None:
+        """The scores of ``x (*batch, m, d)``, ``(*batch, m, n)``; None where the expansion would lose digits."""
+        if self._right is None or x.shape[-2] == 0:
+            return None
+        left = (x - self._centre).double()
+        half = _half_squares(left)
+        if not float(half.detach().amax()) + self._largest < _LARGEST_EXPANDED[x.dtype]:
+            return None
+        left = torch.cat([left, -half, torch.ones_like(half)], dim=-1)
+        return (left @ self._right).to(x.dtype).clamp_(max=0.0)
+
+
+def _half_squares(x: Tensor) -> Tensor:
+    return 0.5 * x.square().sum(-1, keepdim=True)
 
 
 def _median(states: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def group_rows(rows: Tensor) -> Groups:
     batch, (p, d) = rows.shape[:-2], rows.shape[-2:]
     flat = rows.detach().reshape(-1, d)
     groups = group_labels(_hashes(flat).reshape(-1, p))
-    if not _verified(flat, groups):
+    if bool((groups.counts < p).any()) and not _verified(flat, groups):
         groups = group_labels(torch.unique(flat, dim=0, return_inverse=True)[1].reshape(-1, p))
     return Groups(groups.group.reshape(*batch, p), groups.first.reshape(*batch, -1), groups.counts.reshape(batch))
 
@@ -39,7 +39,11 @@ def group_labels(labels: Tensor) -> Groups:
     """Groups equal labels of each line of ``labels (B, p)``, integers."""
     p = labels.shape[-1]
     values, order = labels.sort(dim=-1, stable=True)
-    run = torch.nn.functional.pad(values[:, 1:] != values[:, :-1], (1, 0)).cumsum(-1)
+    differs = values[:, 1:] != values[:, :-1]
+    if bool(differs.all()):
+        own = torch.arange(p, device=labels.device).expand_as(labels)
+        return Groups(own, own, torch.full_like(own[:, 0], p))
+    run = torch.nn.functional.pad(differs, (1, 0)).cumsum(-1)
     counts = run[:, -1] + 1
     first = order.new_full((len(labels), int(counts.max())), p).scatter_reduce_(-1, run, order, "amin")
     first, place = first.sort(dim=-1)

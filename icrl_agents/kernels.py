@@ -9,13 +9,13 @@ shape is accepted wherever a kernel is. A kernel that is ``positive`` is nowhere
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from icrl_agents.arrays import as_tensor
-from icrl_agents.distances import expanded_score, median_distance
+from icrl_agents.distances import ExpandedScore, median_distance
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 LengthScale = float | Tensor | Literal["median"]
@@ -87,10 +87,26 @@ class RBF(_Radial):
         tensor([1.0000, 0.6065], dtype=torch.float64)
     """
 
+    _bound: tuple[Tensor, ExpandedScore] | None = None
+
+    def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
+        """Returns the kernel for one context: keys and ℓ that take no gradient are prepared once, for all queries."""
+        bound = super().bind(keys, mask)
+        scale = cast(Tensor, bound.length_scale)
+        if keys.requires_grad or scale.requires_grad:
+            return bound
+        bound = type(self)()
+        bound.length_scale = nn.Parameter(scale.clone(), requires_grad=False)
+        bound._bound = keys, ExpandedScore(keys / bound._scale(keys, keys))
+        return bound
+
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """−ρ²/2."""
         scale = self._scale(x, y)
-        expanded = expanded_score(x / scale, y / scale)
+        keys, prepared = self._bound or (None, None)
+        if prepared is None or keys is not y or y.requires_grad:
+            prepared = ExpandedScore(y / scale)
+        expanded = prepared(x / scale)
         return -0.5 * self.distance(x, y).square() if expanded is None else expanded
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:

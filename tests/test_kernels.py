@@ -1,5 +1,6 @@
 import math
 import pickle
+from typing import cast
 
 import pytest
 import torch
@@ -192,6 +193,47 @@ def test_the_median_of_many_states_is_taken_of_a_thousand_of_them():
     close(median_distance(many), median_distance(many[::5]), 0.05)
     order = torch.randperm(5_000, generator=torch.Generator().manual_seed(0))
     assert median_distance(torch.cat([many, many])[torch.cat([order, 5_000 + order])]) == median_distance(many)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_kernel_bound_to_keys_gives_what_it_gives_unbound(dtype):
+    keys, others = states(2, 7).to(dtype), states(2, 7, seed=1).to(dtype)
+    queries, mask = states(2, 4, seed=2).to(dtype), torch.ones(2, 7, dtype=torch.bool)
+    for kernel in (RBF(0.7), RBF(torch.tensor([0.5, 1.0, 2.0])), RBF(1e-5)):
+        bound = kernel.bind(keys, mask)
+        for points in (keys, others, keys.clone()):
+            assert torch.equal(bound(queries, points), kernel(queries, points))
+
+
+@pytest.mark.parametrize("trained", ["scale", "keys"])
+def test_a_bound_kernel_passes_gradients(trained):
+    keys, queries, kernel = states(6), states(4, seed=1), RBF(0.7)
+    given = cast(torch.Tensor, kernel.length_scale) if trained == "scale" else keys
+    given.requires_grad_(True)
+    bound = kernel.bind(keys, torch.ones(6, dtype=torch.bool))
+    (found,) = torch.autograd.grad(bound(queries, keys).square().sum(), [given])
+    scale = given if trained == "scale" else 0.7
+    kappa = torch.exp(-torch.cdist(queries / scale, keys / scale).square() / 2)
+    (expected,) = torch.autograd.grad(kappa.square().sum(), [given])
+    close(found, expected)
+
+
+def test_keys_that_need_a_gradient_only_later_get_it():
+    keys, queries = states(6), states(4, seed=1)
+    bound = RBF(0.7).bind(keys, torch.ones(6, dtype=torch.bool))
+    keys.requires_grad_(True)
+    (found,) = torch.autograd.grad(bound(queries, keys).square().sum(), [keys])
+    (expected,) = torch.autograd.grad(RBF(0.7)(queries, keys).square().sum(), [keys])
+    assert found.abs().max() > 0
+    close(found, expected)
+
+
+def test_a_value_function_keeps_the_scale_it_was_fitted_with():
+    kernel, keys, queries = RBF(0.7), states(6), states(4, seed=1)
+    weights = SoftmaxAttention(kernel).bind(keys, torch.ones(6, dtype=torch.bool))
+    before = weights(queries)
+    cast(torch.Tensor, kernel.length_scale).fill_(2.0)
+    assert torch.equal(weights(queries), before)
 
 
 def test_trainable_parameters_get_gradients():

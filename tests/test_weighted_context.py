@@ -89,6 +89,14 @@ def test_a_collision_of_hashes_is_found_out(monkeypatch):
     assert all(torch.equal(a, b) for a, b in zip(found, group_rows(rows), strict=True))
 
 
+def test_a_collision_in_one_context_is_found_beside_one_without_equal_states(monkeypatch):
+    rows = torch.stack([torch.tensor([[1.0], [2.0], [2.0]]), torch.tensor([[4.0], [5.0], [6.0]])])
+    monkeypatch.setattr("icrl_agents.distinct._hashes", lambda _: torch.tensor([0, 0, 0, 0, 1, 2]))
+    found = group_rows(rows)
+    assert found.group.tolist() == [[0, 1, 1], [0, 1, 2]]
+    assert found.counts.tolist() == [2, 3]
+
+
 def test_one_hot_states_have_hashes_of_their_own():
     eye = torch.eye(500, dtype=torch.float64)
     assert group_rows(torch.cat([eye, eye])).counts == 500
