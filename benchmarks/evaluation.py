@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +43,12 @@ def seconds(work: Callable[[], object], repeats: int = 9) -> np.ndarray:
         work()
         taken.append(clock() - start)
     return np.array(taken)
+
+
+def in_turns(*works: Callable[[], object], repeats: int = 25) -> list[np.ndarray]:
+    """Return the seconds of each work in each round, so that all of them find the memory in the same state."""
+    rounds = [[seconds(work, 1)[0] for work in works] for _ in range(repeats)]
+    return list(np.array(rounds).T)
 
 
 def spread(values: np.ndarray) -> str:
@@ -142,19 +149,22 @@ def peer_seconds(path: str) -> np.ndarray:
 
 
 def against_the_bare_products() -> None:
-    """Print a fit's seconds relative to the scores once and L products with torch on the same bytes."""
+    """Print a fit's seconds relative to the weights once and L products with torch on the same bytes."""
     for dtype in (torch.float32, torch.float64):
         context = continuous(1_000, dtype)
         x, w = context.points, torch.ones(1_000, dtype=dtype)
 
-        def bare(x=x, w=w):
-            weights = torch.softmax(-0.5 * torch.cdist(x, x[:-1]).square(), -1)
+        def bare(weigh, x=x, w=w):
+            weights = weigh(-0.5 * torch.cdist(x, x[:-1]).square())
             for _ in range(SWEEPS):
                 torch.mv(weights, w)
 
-        base = seconds(bare, 25)
-        for evaluator in (WeightedSoftmaxTD(RBF(1.0), SWEEPS), KernelTD(RBF(1.0), SWEEPS)):
-            ours = seconds(lambda e=evaluator, c=context: e.fit(c), 25)
+        softmax = partial(torch.softmax, dim=-1)
+        for evaluator, weigh in (
+            (WeightedSoftmaxTD(RBF(1.0), SWEEPS), softmax),
+            (KernelTD(RBF(1.0), SWEEPS), torch.exp),
+        ):
+            base, ours = in_turns(partial(bare, weigh), partial(evaluator.fit, context))
             ratio = np.median(ours) / np.median(base)
             kind = f"{type(evaluator).__name__}, {str(dtype).removeprefix('torch.')}"
             print(f"fit, n = 1,000, L = 40, {kind:28s} {spread(ours)}: {ratio:.2f} × bare {spread(base)}")

@@ -169,8 +169,9 @@ def attend_points(
         step = attention.step_size * step
     elif isinstance(weights, Tensor):
         visits = context.mask.to(weights) if bound.counts is None else bound.counts
-        rows = row_blocks(weights[..., : len(context), :], bound.columns)
-        sums = column_sums(attention.kernel, rows, visits)
+        held, positive = weights[..., : len(context), :], getattr(attention.kernel, "positive", False)
+        rows = [held] if positive else (block.abs() for block in row_blocks(held, bound.columns))
+        sums = column_sums(rows, visits)
         step = largest_step(sums / visits.clamp(min=1.0), context.mask)[..., None]
     else:
         step = cast(Tensor, attend(attention, context).gain)[..., 0]

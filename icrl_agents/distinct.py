@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -73,8 +74,7 @@ def fill_rows(rows: Tensor, read: Tensor) -> Tensor:
 
 def _hashes(rows: Tensor) -> Tensor:
     """A 64-bit hash of each row ``(p, d)``; 0.0 and −0.0 are one number."""
-    generator = torch.Generator().manual_seed(0x1C21)
-    factors = (2 * torch.randint(2**62, (2, rows.shape[-1]), generator=generator) + 1).to(rows.device)
+    factors = _factors(rows.shape[-1]).to(rows.device)
 
     def mixed(chunk: Tensor) -> Tensor:
         bits = (chunk + 0.0).view(_BITS[chunk.dtype]).to(torch.int64)
@@ -82,6 +82,12 @@ def _hashes(rows: Tensor) -> Tensor:
         return ((bits ^ (bits >> 29)) * factors[1]).sum(-1)
 
     return torch.cat([mixed(chunk) for chunk in rows.split(_CHUNK)])
+
+
+@cache
+def _factors(d: int) -> Tensor:
+    """Odd factors of a hash, ``(2, d)``."""
+    return 2 * torch.randint(2**62, (2, d), generator=torch.Generator().manual_seed(0x1C21)) + 1
 
 
 def _verified(rows: Tensor, groups: Groups) -> bool:

@@ -65,16 +65,15 @@ def stable_step_size(kernel: Kernel, keys: Tensor, mask: Tensor, counts: Tensor 
         return keys.new_ones(keys.shape[:-2])
     visits = mask.to(keys) if counts is None else counts
     blocks = row_blocks(keys, keys.shape[-2] * mask.shape[:-1].numel())
-    return largest_step(column_sums(kernel, (kernel_matrix(kernel, block, keys) for block in blocks), visits), mask)
+    return largest_step(column_sums((kernel_matrix(kernel, block, keys).abs() for block in blocks), visits), mask)
 
 
-def column_sums(kernel: Kernel, rows: Iterable[Tensor], visits: Tensor) -> Tensor:
-    """Σ_i c_i |κ_ij|, ``(*batch, n)``, of κ in blocks of rows and c = ``visits (*batch, n)``."""
-    positive = getattr(kernel, "positive", False)
+def column_sums(rows: Iterable[Tensor], visits: Tensor) -> Tensor:
+    """Σ_i c_i |κ_ij|, ``(*batch, n)``, of |κ| in blocks of rows and c = ``visits (*batch, n)``."""
     sums, done = torch.zeros_like(visits), 0
     for block in rows:
         through = visits[..., None, done : done + block.shape[-2]]
-        sums = sums + (through @ (block if positive else block.abs()))[..., 0, :]
+        sums = sums + (through @ block)[..., 0, :]
         done += block.shape[-2]
     return sums
 

@@ -47,7 +47,7 @@ def iterate(
         history.append(w)
     coefficients = torch.stack(history, dim=-2)
     check_sweeps(rule, context, coefficients, K, v, step_size)
-    return ValueFunction([attention], [coefficients], context)
+    return ValueFunction([attention], [coefficients], context, depth=int(num_sweeps))
 
 
 def apply(K: Tensor | BlockwiseMatrix, w: Tensor) -> Tensor:
