@@ -49,15 +49,15 @@ class ExpandedScore:
         self._largest = float(half.detach().amax())
         self._right = torch.cat([y, torch.ones_like(half), -half], dim=-1).mT
 
-    def __call__(self, x: Tensor) -> Tensor | None:
-        """The scores of ``x (*batch, m, d)``, ``(*batch, m, n)``; None where the expansion would lose digits."""
+    def __call__(self, x: Tensor, factor: float = 1.0) -> Tensor | None:
+        """``factor`` × the scores of ``x (*batch, m, d)``, ``(*batch, m, n)``; None where that would lose digits."""
         if self._right is None or x.shape[-2] == 0:
             return None
         left = (x - self._centre).double()
         half = _half_squares(left)
         if not float(half.detach().amax()) + self._largest < _LARGEST_EXPANDED[x.dtype]:
             return None
-        left = torch.cat([left, -half, torch.ones_like(half)], dim=-1)
+        left = factor * torch.cat([left, -half, torch.ones_like(half)], dim=-1)
         return (left @ self._right).to(x.dtype).clamp_(max=0.0)
 
 

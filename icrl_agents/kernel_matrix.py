@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -45,7 +46,7 @@ def check_finite(weights: Tensor) -> None:
 
     A sum is finite where all its terms are, and takes one pass; where it overflows, look at each.
     """
-    if not bool(torch.isfinite(weights.detach().sum())) and not bool(torch.isfinite(weights).all()):
+    if not math.isfinite(weights.detach().sum().item()) and not bool(torch.isfinite(weights).all()):
         raise ValueError(
             "kernel: gives NaN or overflows on these states; expected finite numbers. Scale the states down, or "
             "take a kernel that is bounded, such as RBF, or softmax attention, which normalises."

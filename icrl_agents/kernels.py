@@ -1,15 +1,15 @@
 """Kernels κ(x, x′): how far a transition's TD error reaches.
 
-Every kernel is a module ``(x (*batch, m, d), y (*batch, n, d)) -> (*batch, m, n)``. Those with a closed form of
-log κ offer it as ``score``, which is what softmax attention exponentiates. Their weights are frozen parameters,
-so that they are saved with a model, and become trainable with ``requires_grad_(True)``. Any callable of the same
-shape is accepted wherever a kernel is. A kernel that is ``positive`` is nowhere 0, but for rounding.
+Every kernel is a module ``(x (*batch, m, d), y (*batch, n, d)) -> (*batch, m, n)``. Those with a closed form of log κ
+offer it as ``score``, which softmax attention exponentiates. Their weights are frozen parameters, saved with a model,
+and trainable after ``requires_grad_(True)``. Any such callable is a kernel; a ``positive`` one is never 0 but rounded.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Literal, Self, cast
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,8 @@ LengthScale = float | Tensor | Literal["median"]
 class _Radial(nn.Module):
     """What the kernels of a scaled Euclidean distance ρ = ‖(x − x′)/ℓ‖ share.
 
-    Distances are computed from differences, not from ‖x‖² + ‖x′‖² − 2xᵀx′, which loses all digits where the
-    states are close to each other and far from the origin. Squares alone are expanded, around the states' centre and
-    in float64, as long as that is exact to 1e-12.
+    Distances are computed from differences, not from ‖x‖² + ‖x′‖² − 2xᵀx′, which loses all digits where states are close
+    and far from the origin. Squares alone are expanded, around the centre and in float64, where that is exact to 1e-12.
     """
 
     length_scale: Tensor | None
@@ -45,11 +44,13 @@ class _Radial(nn.Module):
             self.length_scale = nn.Parameter(scale, requires_grad=False)
 
     def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
-        """Returns the kernel for one context: itself, or with ℓ set to the median distance between ``keys``."""
-        if self.length_scale is not None:
+        """Returns the kernel for one context: with ℓ as it is now, or the median distance between ``keys``."""
+        scale = self.length_scale
+        if scale is not None and scale.requires_grad:
             return self
         bound = type(self)()
-        bound.length_scale = nn.Parameter(median_distance(keys, mask)[..., None, None], requires_grad=False)
+        found = median_distance(keys, mask)[..., None, None] if scale is None else scale.clone()
+        bound.length_scale = nn.Parameter(found, requires_grad=False)
         return bound
 
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
@@ -60,7 +61,7 @@ class _Radial(nn.Module):
     def _scale(self, x: Tensor, y: Tensor) -> Tensor:
         """ℓ, of the context ``y`` if it is a median."""
         if self.length_scale is None:
-            return self.bind(y)._scale(x, y)
+            return median_distance(y)[..., None, None].to(x)
         scale = self.length_scale.to(x)
         if scale.ndim == 1 and len(scale) not in (1, x.shape[-1]):
             raise ValueError(f"length_scale: expected one number per state dimension, {x.shape[-1]}, got {len(scale)}.")
@@ -90,28 +91,28 @@ class RBF(_Radial):
     _bound: tuple[Tensor, ExpandedScore] | None = None
 
     def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
-        """Returns the kernel for one context: keys and ℓ that take no gradient are prepared once, for all queries."""
+        """As of every radial kernel; keys and ℓ that take no gradient are prepared once, for all queries."""
         bound = super().bind(keys, mask)
-        scale = cast(Tensor, bound.length_scale)
-        if keys.requires_grad or scale.requires_grad:
-            return bound
-        bound = type(self)()
-        bound.length_scale = nn.Parameter(scale.clone(), requires_grad=False)
-        bound._bound = keys, ExpandedScore(keys / bound._scale(keys, keys))
+        if bound is not self and not keys.requires_grad:
+            bound._bound = keys, ExpandedScore(keys / bound._scale(keys, keys))
         return bound
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """−ρ²/2."""
+        expanded = self._expanded(x, y)
+        return -0.5 * self.distance(x, y).square() if expanded is None else expanded
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """Exp(−ρ²/2), where it can be as a power of two, which takes less time."""
+        expanded = self._expanded(x, y, math.log2(math.e))
+        return torch.exp(self.score(x, y)) if expanded is None else torch.exp2(expanded)
+
+    def _expanded(self, x: Tensor, y: Tensor, factor: float = 1.0) -> Tensor | None:
         scale = self._scale(x, y)
         keys, prepared = self._bound or (None, None)
         if prepared is None or keys is not y or y.requires_grad:
             prepared = ExpandedScore(y / scale)
-        expanded = prepared(x / scale)
-        return -0.5 * self.distance(x, y).square() if expanded is None else expanded
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Exp(−ρ²/2)."""
-        return torch.exp(self.score(x, y))
+        return prepared(x / scale, factor)
 
 
 class Laplace(_Radial):
@@ -158,8 +159,7 @@ class Identity(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """1{x = x′}."""
-        distance = torch.cdist(x, y, p=float("inf"))
-        return (distance == 0).to(x.dtype)
+        return (torch.cdist(x, y, p=float("inf")) == 0).to(x.dtype)
 
 
 class DotProduct(nn.Module):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -90,9 +91,12 @@ def test_mistakes_are_one_line(options, message, capsys, tmp_path, monkeypatch):
 
 
 def test_without_the_library_one_line_says_how_to_install_it(capsys, tmp_path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     assert main(["control", "--out", str(tmp_path / "out")]) == 2
-    assert "pip install 'icrl[sb3]'" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "icrl control needs stable_baselines3" in error
+    assert "pip install 'icrl[sb3]'" in error
+    assert error.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -7,7 +7,17 @@ import torch
 
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.kernel_matrix import stable_step_size
-from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear, ReLU, median_distance
+from icrl_agents.kernels import (
+    RBF,
+    DotProduct,
+    Exponential,
+    Identity,
+    Laplace,
+    Linear,
+    ProductLaplace,
+    ReLU,
+    median_distance,
+)
 
 SCALES = torch.tensor([0.5, 2.0, 1.25], dtype=torch.float64)
 LOPSIDED = torch.tensor([[0.5, 0.2, 0.0], [-0.3, 0.1, 0.4], [0.0, 0.7, -0.2]], dtype=torch.float64)
@@ -228,8 +238,9 @@ def test_keys_that_need_a_gradient_only_later_get_it():
     close(found, expected)
 
 
-def test_a_value_function_keeps_the_scale_it_was_fitted_with():
-    kernel, keys, queries = RBF(0.7), states(6), states(4, seed=1)
+@pytest.mark.parametrize("kind", [RBF, Laplace, ProductLaplace])
+def test_bound_attention_keeps_the_scale_that_it_was_bound_with(kind):
+    kernel, keys, queries = kind(0.7), states(6), states(4, seed=1)
     weights = SoftmaxAttention(kernel).bind(keys, torch.ones(6, dtype=torch.bool))
     before = weights(queries)
     cast(torch.Tensor, kernel.length_scale).fill_(2.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 
 from icrl_agents.execution import executor
+from icrl_agents.extras import import_extra
 from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.control.config import EARLY, EPISODES, ControlConfig
@@ -22,11 +22,10 @@ def run(config: ControlConfig) -> None:
     """Trains, prints the table, and writes ``config.folder``.
 
     Raises:
-        ValueError: If Stable-Baselines3 is not installed, the output folder holds another run, or the device is not
-            there.
+        MissingExtraError: If Stable-Baselines3 is not installed.
+        ValueError: If the output folder holds another run, or the device is not there.
     """
-    if importlib.util.find_spec("stable_baselines3") is None:
-        raise ValueError("icrl control needs Stable-Baselines3; install it by: pip install 'icrl[sb3]'")
+    import_extra("stable_baselines3", "sb3", "icrl control")
     from icrl_agents.studies.control.figures import curves_figure
     from icrl_agents.studies.control.pretrained import pretrained_critic
     from icrl_agents.studies.control.summary import Summary

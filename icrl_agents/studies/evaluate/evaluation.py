@@ -148,6 +148,8 @@ def _result(
 
 
 def _errors(values: Tensor, returns: Tensor, weights: Tensor) -> dict[str, float]:
+    if bool(values.isnan().any()):  # of an evaluator that has no solution here
+        return dict.fromkeys(("msve", "centred_msve", "bias"), math.nan)
     return {
         "msve": float(msve(values, returns, weights)),
         "centred_msve": float(centred_msve(values, returns, weights)),

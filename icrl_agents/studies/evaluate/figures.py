@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from icrl_agents.studies.evaluate.evaluation import Result
 
@@ -23,6 +23,11 @@ BINS = 10
 """Bins of the calibration, of equally many states each."""
 LARGEST_SCATTER = 2000
 """Points that a panel shows at most."""
+WIDEST, NARROWER = 2.6, 0.45
+"""Width of the first line of a panel, in points, and by how much each following one is narrower: where two coincide,
+both are seen."""
+NARROWEST_SHARE = 0.2
+"""Least range of the predictions that a calibration shows, as a share of that of the returns."""
 
 
 def calibration_figure(results: Sequence[Result]) -> Figure:
@@ -52,11 +57,12 @@ def episode_figure(results: Sequence[Result]) -> Figure:
     chosen = slice(start, start + first[0].lengths[longest])
     figure, axes = _figure(1, 1, (7.5, 3.6))
     axis, returns, counted = axes[0], first[0].returns[chosen], first[0].counted[chosen]
-    axis.plot(np.where(counted, returns, np.nan), color="black", linewidth=1.8, label="return")
+    axis.plot(np.where(counted, returns, np.nan), color="black", linewidth=1.0, label="return", zorder=3)
     if not counted.all():
-        axis.plot(np.where(counted, np.nan, returns), "k:", linewidth=1.2, label="return, cut short")
-    for result in first:
-        axis.plot(result.values[chosen], color=COLOURS[result.row.evaluator], linewidth=1.2, label=result.row.evaluator)
+        axis.plot(np.where(counted, np.nan, returns), "k:", linewidth=1.2, label="return, cut short", zorder=3)
+    for i, result in enumerate(first):
+        name = result.row.evaluator
+        axis.plot(result.values[chosen], color=COLOURS[name], linewidth=WIDEST - NARROWER * i, label=name)
     axis.set(xlabel="step", ylabel="value")
     axis.set_title(f"longest held-out episode, seed {first[0].row.seed}")
     figure.legend(loc="outside right upper", frameon=False, fontsize=8)
@@ -66,23 +72,34 @@ def episode_figure(results: Sequence[Result]) -> Figure:
 def sample_size_figure(results: Sequence[Result]) -> Figure:
     """Effective sample sizes of the kernel evaluators: their distribution, and the error against them."""
     figure, (left, right) = _figure(1, 2, (4.2, 3.4))
-    for name in dict.fromkeys(result.row.evaluator for result in results if result.sample_sizes is not None):
+    names = dict.fromkeys(result.row.evaluator for result in results if result.sample_sizes is not None)
+    for i, name in enumerate(names):
         chosen = [result for result in results if result.row.evaluator == name and result.sample_sizes is not None]
         sizes = np.concatenate([result.sample_sizes for result in chosen if result.sample_sizes is not None])
         counted = np.concatenate([result.counted for result in chosen])
         errors = np.concatenate([(result.values - result.returns) ** 2 for result in chosen])[counted]
-        left.plot(np.sort(sizes), np.linspace(0, 1, len(sizes)), color=COLOURS[name], label=name)
+        width = WIDEST - NARROWER * i
+        left.plot(np.sort(sizes), np.linspace(0, 1, len(sizes)), color=COLOURS[name], linewidth=width, label=name)
         bins = [part for part in np.array_split(np.argsort(sizes[counted]), BINS) if len(part)]
         centres = [np.median(sizes[counted][part]) for part in bins]
         right.plot(centres, [np.sqrt(errors[part].mean()) for part in bins], "o-", color=COLOURS[name], markersize=3)
-    left.set(xlabel="effective sample size", ylabel="share of held-out states below", xscale="log")
-    right.set(xlabel="effective sample size", ylabel="root-mean-square error against returns", xscale="log")
+    left.set_ylabel("share of held-out states below")
+    right.set_ylabel("root-mean-square error against returns")
     for axis in (left, right):
-        axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        axis.minorticks_off()
+        _size_axis(axis)
     left.legend(frameon=False, fontsize=8)
     return figure
+
+
+def _size_axis(axis: Axes) -> None:
+    """Makes x logarithmic, labelled so that labels keep apart whether sizes span a tenth or four decades."""
+    axis.set(xlabel="effective sample size", xscale="log")
+    low, high = axis.get_xlim()
+    decades = np.log10(high / low)
+    subs = (1.0,) if decades > 2.2 else (1.0, 2.0, 5.0)
+    axis.xaxis.set_major_locator(LogLocator(subs=subs) if decades > 1.0 else MaxNLocator(4))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.minorticks_off()
 
 
 def _calibration_panel(axis: Axes, values: np.ndarray, returns: np.ndarray, colour: str) -> None:
@@ -92,7 +109,10 @@ def _calibration_panel(axis: Axes, values: np.ndarray, returns: np.ndarray, colo
     centres = [values[part].mean() for part in parts]
     means, deviations = ([function(returns[part]) for part in parts] for function in (np.mean, np.std))
     axis.errorbar(centres, means, deviations, fmt="o", color=colour, markersize=5, linewidth=1, capsize=2)
-    axis.axline((float(np.mean(centres)), float(np.mean(centres))), slope=1, color="black", linewidth=0.8)
+    middle, least = float(np.mean(centres)), NARROWEST_SHARE * float(np.ptp(returns))
+    if np.ptp(values) < least:  # a constant, but for rounding
+        axis.set_xlim(middle - least / 2, middle + least / 2)
+    axis.axline((middle, middle), slope=1, color="black", linewidth=0.8)
 
 
 def _figure(rows: int, columns: int, panel: tuple[float, float]) -> tuple[Figure, np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -21,7 +20,7 @@ from icrl_agents.studies.evaluate.evaluation import Result, check_returns, evalu
 from icrl_agents.studies.evaluate.evaluators import LINEAR, kernel_evaluators
 from icrl_agents.studies.evaluate.figures import calibration_figure, episode_figure, sample_size_figure
 from icrl_agents.studies.evaluate.summary import table
-from icrl_agents.studies.results import open_folder, write_figure, write_rows
+from icrl_agents.studies.results import opened_folder, write_figure, write_rows
 
 
 def run(config: EvaluateConfig) -> list[Result]:
@@ -37,17 +36,8 @@ def run(config: EvaluateConfig) -> list[Result]:
     with contextlib.closing(make_environment(config.env_id, config.env_args)) as env:
         policy = make_policy(config.policy, config.epsilon, env)
         flattening(env.observation_space)
-        made = [place for place in (config.folder, *config.folder.parents) if not place.exists()]
-        open_folder(config.folder, config)
-        try:
+        with opened_folder(config.folder, config):
             collected = _collected(config, env, policy)
-        except Exception:
-            if made:
-                shutil.rmtree(config.folder)
-            with contextlib.suppress(OSError):  # where another run has written there meanwhile
-                for parent in made[1:]:
-                    parent.rmdir()
-            raise
     results = list(_evaluated(config, collected))
     write_rows(config.folder, [result.row for result in results])
     told = table([result.row for result in results])
