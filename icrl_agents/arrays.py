@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 FLOATING = (torch.float32, torch.float64)
+LARGEST_INTEGER = 2.0**53
+"""Up to this one float64 holds every integer."""
 
 
 def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array-like
@@ -17,6 +20,7 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array
 
     Raises:
         TypeError: If ``value`` is not a rectangular array of numbers, naming the argument, or a sparse tensor.
+        ValueError: If float64 cannot hold an integer of a list.
     """
     if isinstance(value, Tensor):
         if value.layout != torch.strided:
@@ -30,11 +34,14 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array
         if isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, Tensor) for v in value):
             return torch.stack(list(value))
         array = np.array(value)
-        return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+        tensor = torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"{name}: expected a rectangular array of numbers, got {type(value).__name__}: {error}"
         ) from error
+    if isinstance(value, (list, tuple)) and tensor.is_floating_point():  # integers beside fractions among them
+        _check_exact(name, tensor, lambda: np.array(value, dtype=object).flatten().tolist())
+    return tensor
 
 
 def floating(name: str, value: Any, *, integers: bool = False) -> Tensor:  # noqa: ANN401
@@ -42,13 +49,14 @@ def floating(name: str, value: Any, *, integers: bool = False) -> Tensor:  # noq
 
     Raises:
         TypeError: If the numbers are of another type: rounding them is the caller's decision.
+        ValueError: If float64 cannot hold an integer among them.
     """
     tensor = as_tensor(name, value)
     if tensor.dtype in FLOATING:
         return tensor
     whole = not tensor.is_floating_point() and not tensor.is_complex()
     if tensor.numel() == 0 or (whole and (integers or isinstance(value, (list, tuple)))):
-        return tensor.to(torch.float64)
+        return _exactly(name, tensor)
     raise TypeError(
         f"{name}: expected float32 or float64, got {tensor.dtype}; convert it first, for instance with .astype(float)."
     )
@@ -59,11 +67,32 @@ def reals(name: str, value: Any) -> Tensor:  # noqa: ANN401
 
     Raises:
         TypeError: If they are booleans or complex.
+        ValueError: If float64 cannot hold an integer among them.
     """
     tensor = as_tensor(name, value).detach()
     if tensor.dtype == torch.bool or tensor.is_complex():
         raise TypeError(f"{name}: expected real numbers, got {tensor.dtype}.")
-    return tensor.to(torch.float64, copy=True)
+    return _exactly(name, tensor).clone()
+
+
+def _exactly(name: str, tensor: Tensor) -> Tensor:
+    """Returns ``tensor`` as float64; ValueError if that would round an integer."""
+    numbers = tensor.to(torch.float64)
+    if not tensor.is_floating_point():
+        _check_exact(name, numbers, lambda: tensor.flatten().tolist())
+    return numbers
+
+
+def _check_exact(name: str, numbers: Tensor, given: Callable[[], list[Any]]) -> None:
+    """Raises ValueError if ``numbers`` hold an integer of ``given`` rounded; looks only where one is large enough."""
+    if not bool((numbers.abs() >= LARGEST_INTEGER).any()):
+        return
+    for integer, number in zip(given(), numbers.flatten().tolist(), strict=True):
+        if isinstance(integer, Integral) and int(integer) != number:
+            raise ValueError(
+                f"{name}: float64 would round the integer {integer} to {number:.0f}; subtract an offset first, or "
+                "convert it yourself, for instance with float(...)."
+            )
 
 
 def boolean(name: str, value: Any, like: Tensor) -> Tensor:  # noqa: ANN401
@@ -105,10 +134,46 @@ def finite(name: str, tensor: Tensor, detail: str = "") -> None:
         raise ValueError(f"{name}: expected finite numbers{detail}, got {tensor[where].item()} at index {where}.")
 
 
+def rounded_discounts(discounts: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """Returns ``discounts`` in a floating type, None for their own.
+
+    Raises:
+        ValueError: If one below 1 would become 1, so that a problem without a discount would be solved instead.
+    """
+    rounded = discounts.to(dtype=dtype)
+    lost = (rounded == 1) & (discounts < 1)
+    if bool(lost.any()):
+        raise ValueError(
+            f"discounts: γ = {discounts[lost][0].item()!r} would be 1 in {dtype}; keep it in torch.float64, or take a "
+            "smaller one."
+        )
+    return rounded
+
+
+def float_rows(name: str, array: np.ndarray) -> np.ndarray:
+    """Returns an array of float32 or float64 as it is, and any other as float64.
+
+    Raises:
+        ValueError: If float64 cannot hold an integer of it.
+    """
+    if array.dtype in (np.float32, np.float64):
+        return array
+    numbers = array.astype(np.float64)
+    if array.dtype.kind in "iu" and (np.abs(numbers) >= LARGEST_INTEGER).any():
+        _check_exact(name, torch.from_numpy(numbers), array.flatten().tolist)
+    return numbers
+
+
 def power_of_two(x: Tensor) -> Tensor:
     """Returns a power of two near the largest |x|, 1 where there is none: to divide by before squares, exactly."""
     largest = x.abs().amax() if x.numel() else x.new_zeros(())
-    return largest / 2.0 / torch.frexp(largest)[0] if bool(largest > 0) else torch.ones_like(largest)
+    return near_power_of_two(largest) if bool(largest > 0) else torch.ones_like(largest)
+
+
+def near_power_of_two(positive: Tensor) -> Tensor:
+    """Returns the power of two in (x / 2, x] of each x > 0; for subnormal ones the smallest normal number."""
+    positive = positive.clamp(min=torch.finfo(positive.dtype).tiny)
+    return positive / 2.0 / torch.frexp(positive)[0]
 
 
 def front_rows(rows: Tensor, chosen: Tensor) -> Tensor:
@@ -125,3 +190,29 @@ def front_rows(rows: Tensor, chosen: Tensor) -> Tensor:
 def take_rows(rows: Tensor, index: Tensor) -> Tensor:
     """Rows ``(*batch, p, d)`` at ``index (*batch, n)``, ``(*batch, n, d)``."""
     return torch.gather(rows, -2, index[..., None].expand(*index.shape, rows.shape[-1]))
+
+
+def constant(name: str, value: Any) -> Tensor:  # noqa: ANN401
+    """Returns a float64 copy of real numbers that a module keeps.
+
+    Raises:
+        TypeError: If they are not real.
+        ValueError: If they require a gradient, which the copy would lose.
+    """
+    tensor = as_tensor(name, value)
+    if tensor.dtype == torch.bool or tensor.is_complex():
+        raise TypeError(f"{name}: expected real numbers, got {value!r}.")
+    if tensor.requires_grad:
+        raise ValueError(
+            f"{name}: requires a gradient, which would be lost, since a copy is kept; pass {name}.detach(), and train "
+            "the copy after requires_grad_(True) of what keeps it."
+        )
+    return tensor.to(torch.float64, copy=True)
+
+
+def positive(name: str, value: Any) -> Tensor:  # noqa: ANN401
+    """Returns ``constant(name, value)``; raises ValueError if it is not positive and finite."""
+    tensor = constant(name, value)
+    if tensor.numel() == 0 or not bool((torch.isfinite(tensor) & (tensor > 0)).all()):
+        raise ValueError(f"{name}: expected a positive finite number, got {value}.")
+    return tensor

@@ -9,7 +9,17 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import FLOATING, boolean, check_list, finite, floating, front_rows, same_shape, take_rows
+from icrl_agents.arrays import (
+    FLOATING,
+    boolean,
+    check_list,
+    finite,
+    floating,
+    front_rows,
+    rounded_discounts,
+    same_shape,
+    take_rows,
+)
 from icrl_agents.episode import Episode, episode_arrays
 from icrl_agents.machine import check_device
 
@@ -75,6 +85,8 @@ class Context:
         x, x_next, rewards, discounts = (t.to(x.device, dtype) for t in (x, x_next, rewards, discounts))
         if x.ndim < 2 or x.shape[-1] == 0:
             raise ValueError(f"states: expected shape (n, d) or (*batch, n, d) with d ≥ 1, got {tuple(x.shape)}.")
+        if 0 in x.shape[:-2]:
+            raise ValueError(f"states: expected one context at least in the batch, got shape {tuple(x.shape)}.")
         same_shape("next_states", x_next, x.shape)
         same_shape("rewards", rewards, x.shape[:-1])
         same_shape("discounts", discounts, x.shape[:-1])
@@ -249,7 +261,8 @@ class Context:
 
         Raises:
             TypeError: If ``dtype`` is another one.
-            ValueError: If a state or reward is too large for ``dtype``, or ``device`` is not there.
+            ValueError: If a state or reward is too large for ``dtype``, all of them are too small, a discount would
+                be rounded to 1, or ``device`` is not there.
         """
         if isinstance(device, str) and not device.startswith("meta"):  # which holds shapes and cannot compute
             check_device(device)
@@ -257,12 +270,18 @@ class Context:
             raise TypeError(f"device: expected a torch device or its name, such as 'cpu', got {device!r}.")
         if dtype is not None and dtype not in FLOATING:
             raise TypeError(f"dtype: expected torch.float32 or torch.float64, got {dtype}.")
+        rounded_discounts(self.discounts, dtype)
         moved = object.__new__(type(self))
         for name, value in vars(self).items():
             kept = value is None or not value.is_floating_point()
             setattr(moved, name, value if value is None else value.to(device, None if kept else dtype))
-        finite("states", moved.points, f" in {dtype}")
-        finite("rewards", moved.rewards, f" in {dtype}")
+        for name, before, after in (
+            ("states", self.points, moved.points),
+            ("rewards", self.rewards, moved.rewards),
+        ):
+            finite(name, after, f" in {dtype}")
+            if bool((after.abs() < torch.finfo(after.dtype).tiny).all()) and bool(before.any()):
+                raise ValueError(f"{name}: all of them are too small for {dtype}; scale them up, or keep {self.dtype}.")
         return moved
 
     def td_errors(self, values: Tensor) -> Tensor:
@@ -286,7 +305,8 @@ class Context:
                 f"values: expected v at the context's points, shape (..., {self.points.shape[-2]}), "
                 f"got {tuple(values.shape)}."
             )
-        bootstrap = torch.gather(values, -1, self.successors.expand(*values.shape[:-1], n))
+        successors = self.successors if values.ndim == 1 else self.successors.expand(*values.shape[:-1], n)
+        bootstrap = torch.gather(values, -1, successors)
         errors = torch.addcmul(self.rewards, self.discounts, bootstrap).sub_(values[..., :n])
         return errors if self._padding is None else errors.masked_fill(self._padding, 0.0)
 

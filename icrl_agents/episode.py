@@ -63,3 +63,27 @@ def episode_arrays(index: int, episode: Episode) -> tuple[Tensor, Tensor]:
             step = int(bad[0])
             raise ValueError(f"episode {index}, step {step}: expected a finite {name}, got {values[step].tolist()}.")
     return observations, rewards
+
+
+def episode_actions(index: int, episode: Episode) -> np.ndarray | None:
+    """Actions ``(T, a)`` of an episode, checked; None where they were not kept.
+
+    Raises:
+        TypeError: If they are no real numbers.
+        ValueError: Naming the episode (and the step) if there is not one row for each reward, or one is not finite.
+    """
+    if episode.actions is None:
+        return None
+    actions = np.asarray(episode.actions)
+    if actions.dtype.kind not in "biuf":
+        raise TypeError(f"episode {index}, actions: expected real numbers, got {actions.dtype}.")
+    if actions.ndim != 2:
+        raise ValueError(f"episode {index}, actions: expected shape (T, a), got {actions.shape}.")
+    if len(actions) != len(episode):
+        raise ValueError(
+            f"episode {index}: expected one action for each of its {len(episode)} rewards, got {len(actions)}."
+        )
+    bad = np.flatnonzero(~np.isfinite(actions).all(-1))
+    if len(bad):
+        raise ValueError(f"episode {index}, step {bad[0]}: expected a finite action, got {actions[bad[0]].tolist()}.")
+    return actions

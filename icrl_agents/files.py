@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 import time
@@ -62,8 +63,9 @@ def check_writable(folder: Path) -> None:
     """Makes ``folder`` if it is missing, and takes away what killed processes have left half-written in it.
 
     Raises:
-        OSError: If that fails or nothing can be written into it, naming it.
+        OSError: If that fails or nothing can be written into it, naming it; a new folder is taken away again.
     """
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder) as file:
@@ -72,6 +74,9 @@ def check_writable(folder: Path) -> None:
             if time.time() - partial.stat().st_mtime > ABANDONED:
                 partial.unlink(missing_ok=True)
     except OSError as error:
+        for place in made:
+            with contextlib.suppress(OSError):  # it may be the one that could not be made
+                place.rmdir()
         raise OSError(f"{folder}: is no folder that can be written ({error.strerror}).") from error
 
 

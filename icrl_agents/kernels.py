@@ -14,7 +14,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import as_tensor
+from icrl_agents.arrays import constant, positive
 from icrl_agents.distances import ExpandedScore, median_distance
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
@@ -24,8 +24,8 @@ LengthScale = float | Tensor | Literal["median"]
 class _Radial(nn.Module):
     """What the kernels of a scaled Euclidean distance ρ = ‖(x − x′)/ℓ‖ share.
 
-    Distances are computed from differences, not from ‖x‖² + ‖x′‖² − 2xᵀx′, which loses all digits where states are close
-    and far from the origin. Squares alone are expanded, around the centre and in float64, where that is exact to 1e-12.
+    Distances are computed from differences, not from ‖x‖² + ‖x′‖² − 2xᵀx′, which loses all digits where states are
+    close and far from the origin. Squares alone are expanded, around the centre and in float64, where that is exact to 1e-12.
     """
 
     length_scale: Tensor | None
@@ -38,7 +38,7 @@ class _Radial(nn.Module):
                 raise ValueError(f"length_scale: expected a number, a tensor (d,) or 'median', got {length_scale!r}.")
             self.register_parameter("length_scale", None)
         else:
-            scale = _positive("length_scale", length_scale)
+            scale = positive("length_scale", length_scale)
             if scale.ndim > 1:
                 raise ValueError(f"length_scale: expected a number or a tensor (d,), got shape {tuple(scale.shape)}.")
             self.length_scale = nn.Parameter(scale, requires_grad=False)
@@ -181,13 +181,16 @@ class DotProduct(nn.Module):
 
     def __init__(self, matrix: Tensor) -> None:
         super().__init__()
-        matrix = as_tensor("matrix", matrix)
+        matrix = constant("matrix", matrix)
         if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not bool(torch.isfinite(matrix).all()):
             raise ValueError(f"matrix: expected a finite square matrix (d, d), got shape {tuple(matrix.shape)}.")
-        self.matrix = nn.Parameter(matrix.detach().to(torch.float64).clone(), requires_grad=False)
+        self.matrix = nn.Parameter(matrix, requires_grad=False)
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """xᵀ B y."""
+        if x.shape[-1] != len(self.matrix):
+            expected = (x.shape[-1], x.shape[-1])
+            raise ValueError(f"matrix: expected shape {expected} for these states, got {tuple(self.matrix.shape)}.")
         return x @ self.matrix.to(x) @ y.mT
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
@@ -206,7 +209,7 @@ class Exponential(nn.Module):
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()
-        tensor = _positive("temperature", temperature)
+        tensor = positive("temperature", temperature)
         if tensor.ndim > 0:
             raise ValueError(f"temperature: expected one number, got shape {tuple(tensor.shape)}.")
         self.temperature = nn.Parameter(tensor, requires_grad=False)
@@ -238,13 +241,3 @@ class ReLU(nn.Module):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """max(0, xᵀy)."""
         return torch.relu(x @ y.mT)
-
-
-def _positive(name: str, value: float | Tensor) -> Tensor:
-    tensor = as_tensor(name, value).detach()
-    if tensor.dtype == torch.bool or tensor.is_complex():
-        raise TypeError(f"{name}: expected real numbers, got {value!r}.")
-    tensor = tensor.to(torch.float64, copy=True)
-    if tensor.numel() == 0 or not bool((torch.isfinite(tensor) & (tensor > 0)).all()):
-        raise ValueError(f"{name}: expected a positive finite number, got {value}.")
-    return tensor

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import torch
 from torch import Tensor
@@ -59,14 +60,13 @@ class ValueFunction:
         self.average_rewards, self.approximation_error = average_rewards, approximation_error
         self._bases, self._coefficients = tuple(bases), tuple(coefficients)
         self.max_depth = self._coefficients[0].shape[-2] - 1
-        self.depth = self.max_depth if depth is None else depth
-        if depth is None:
-            for each in self._coefficients:
-                check_finite(each)
+        self.depth = self.max_depth if depth is None else self._check_depth(depth)
+        for each in self._coefficients:
+            check_finite(each)
 
     def __repr__(self) -> str:
         """Its depth and its context."""
-        return f"ValueFunction(depth={self.depth} of {self.max_depth}, context={self.context!r})"
+        return f"{type(self).__name__}(depth={self.depth} of {self.max_depth}, context={self.context!r})"
 
     def __call__(self, states: Any) -> Tensor:  # noqa: ANN401
         """Values of ``states (*batch, m, d)`` at this depth, ``(*batch, m)``.
@@ -80,12 +80,11 @@ class ValueFunction:
         """
         return self.by_depth(states, [self.depth])[..., 0]
 
-    def at_depth(self, depth: int) -> ValueFunction:
+    def at_depth(self, depth: int) -> Self:
         """The value function after ``depth`` sweeps or layers, 0 ≤ depth ≤ ``max_depth``."""
-        depth = self._check_depth(depth)
-        return ValueFunction(
-            self._bases, self._coefficients, self.context, depth, self.average_rewards, self.approximation_error
-        )
+        shallower = copy.copy(self)
+        shallower.depth = self._check_depth(depth)
+        return shallower
 
     def by_depth(self, states: Any, depths: Sequence[int] | None = None) -> Tensor:  # noqa: ANN401
         """Values after each of several depths at once, ``(*batch, m, len(depths))``; default 0 … ``max_depth``."""
@@ -105,7 +104,7 @@ class ValueFunction:
         check_context(context)
         return _checked(context.td_errors(self(context.points)), "TD errors on this context")
 
-    def offset_corrected(self) -> ValueFunction:
+    def offset_corrected(self) -> Self:
         """The same values plus the constant at which the mean TD error of their context is 0, at every depth.
 
         c_ℓ = Σ_k δ_k / Σ_k (1 − γ_k)    with δ_k = R_k + γ_k v_ℓ(x′_k) − v_ℓ(x_k) ,
@@ -129,8 +128,9 @@ class ValueFunction:
         values = self.by_depth(self.context.points)
         errors = [self.context.td_errors(values[..., depth]) / missing for depth in range(self.max_depth + 1)]
         offsets = _checked(torch.stack(errors, dim=-2).sum(-1), "offset_corrected: constants")[..., None]
-        bases, coefficients = (*self._bases, _constant), (*self._coefficients, offsets)
-        return ValueFunction(bases, coefficients, self.context, self.depth, None, self.approximation_error)
+        corrected = copy.copy(self)
+        corrected._bases, corrected._coefficients = (*self._bases, _constant), (*self._coefficients, offsets)
+        return corrected
 
     def effective_sample_size(self, states: Any) -> Tensor:  # noqa: ANN401
         """(Σ_k |K_k|)² / Σ_k K_k² per state, ``(*batch, m)``: how many transitions a value rests on, 0 to n.
@@ -153,7 +153,8 @@ class ValueFunction:
         queries = as_queries("states", states, self.context)
         single, batch = queries.ndim == 1, tuple(self.context.points.shape[:-2])
         try:
-            torch.broadcast_shapes(queries.shape[:-2], batch)
+            if 0 in torch.broadcast_shapes(queries.shape[:-2], batch):
+                raise RuntimeError
         except RuntimeError:
             expected = f"(m, {self.context.dim}) or {(*batch, 'm', self.context.dim)}".replace("'", "")
             raise ValueError(f"states: expected shape {expected}, got {tuple(queries.shape)}.") from None

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from icrl_envs.process import FiniteProcess, cumulative
+from icrl_envs.process import FiniteProcess, cumulative, discounted_values
 from icrl_envs.rkhs import RKHSProcess, expansion, expected_expansion
 
 
@@ -52,9 +52,8 @@ class FiniteBatch:
         return FiniteBatch(*(np.repeat(array, copies, axis=0) for array in arrays), gamma=self.gamma)
 
     def values(self) -> np.ndarray:
-        """Return the values v = (I − γP)⁻¹ r, ``(N, S)``."""
-        identity = np.eye(self.rewards.shape[-1])
-        return np.linalg.solve(identity - self.gamma * self.transition_matrix, self.rewards[..., None])[..., 0]
+        """Return the values v = (I − γP)⁻¹ r, ``(N, S)``; ValueError if one overflows."""
+        return discounted_values(self.transition_matrix, self.rewards, self.gamma, self.stationary_distributions)
 
     def stationary_distributions(self) -> np.ndarray:
         """Return the distributions μ with μᵀP = μᵀ, ``(N, S)``; each process needs one closed class of states."""

@@ -202,7 +202,8 @@ def _check_size(count: int, S: int) -> None:
 def _features(kind: str, num_features: int | None, count: int, S: int, rng: np.random.Generator) -> np.ndarray:
     """Return the feature matrices Φ, ``(N, S, d)``."""
     if arguments.choice("features", kind, FEATURES) == "random":
-        d = DEFAULT_NUM_FEATURES if num_features is None else arguments.integer("num_features", num_features, 1)
+        d = DEFAULT_NUM_FEATURES if num_features is None else num_features
+        d = arguments.integer("num_features", d, 1, MOST_TRANSITIONS // (count * S))  # d numbers for each state
         return rng.uniform(-1.0, 1.0, (count, S, d))
     if num_features is not None and arguments.integer("num_features", num_features, 1) != S:
         raise ValueError(

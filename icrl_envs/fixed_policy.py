@@ -82,7 +82,7 @@ def action_function(policy: Any) -> ActionFunction:  # noqa: ANN401 (see FixedPo
         TypeError: If it has neither ``predict`` nor ``get_action`` and cannot be called with two arguments.
     """
     if hasattr(policy, "predict"):
-        return lambda observation, rng: policy.predict(observation, deterministic=True)[0]
+        return lambda observation, rng: predicted(policy, observation)
     if hasattr(policy, "get_action"):
         return lambda observation, rng: policy.get_action(observation)
     if not _takes_two(policy):
@@ -91,6 +91,21 @@ def action_function(policy: Any) -> ActionFunction:  # noqa: ANN401 (see FixedPo
             f"as Stable-Baselines3 models do, or get_action(observation) as scripted policies do; got {policy!r}."
         )
     return policy
+
+
+def predicted(model: Any, observation: Any) -> Any:  # noqa: ANN401 (a Stable-Baselines3 model, and what it sees)
+    """Return the deterministic action of a model at one observation, or at a batch of them.
+
+    Raises:
+        TypeError: If ``predict`` does not return an action and a state.
+        ValueError: If there is a state, which is not handed on.
+    """
+    result = model.predict(observation, deterministic=True)
+    if not isinstance(result, tuple) or len(result) != 2:
+        raise TypeError(f"policy: expected predict to return (action, state), got {type(result).__name__}.")
+    if result[1] is not None:
+        raise ValueError("policy: expected one without memory, got a recurrent model; its rewards are no MRP.")
+    return result[0]
 
 
 def _takes_two(policy: object) -> bool:

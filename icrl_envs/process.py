@@ -11,6 +11,8 @@ from gymnasium import spaces
 from icrl_envs import arguments
 
 State = TypeVar("State")
+NEAR_ONE = 1.0 - 1e-6
+"""Above this γ values are solved for in two parts."""
 
 
 class Process(Protocol[State]):
@@ -83,8 +85,8 @@ class FiniteProcess:
         for name, array in arrays.items():
             _check_shape(name, array, expected[name])
             object.__setattr__(self, name, array)
-        _check_distributions("each row of transition_matrix", P)
-        _check_distributions("start", self.start[None])
+        for name, title in (("transition_matrix", "each row of transition_matrix"), ("start", "start")):
+            object.__setattr__(self, name, _distributions(title, arrays[name]))
         object.__setattr__(self, "gamma", arguments.discount(self.gamma))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -103,8 +105,12 @@ class FiniteProcess:
         return spaces.Box(-bound, bound, self.features.shape[1:], np.float64)
 
     def values(self) -> np.ndarray:
-        """Return the value v = (I − γP)⁻¹ r of each state, ``(S,)``: the fixed point of v = r + γPv."""
-        return np.linalg.solve(np.eye(self.num_states) - self.gamma * self.transition_matrix, self.rewards)
+        """Return the value v = (I − γP)⁻¹ r of each state, ``(S,)``: the fixed point of v = r + γPv.
+
+        Raises:
+            ValueError: If a value overflows, or γ is above 1 − 1e-6 where there are several closed classes of states.
+        """
+        return discounted_values(self.transition_matrix, self.rewards, self.gamma, self.stationary_distribution)
 
     def stationary_distribution(self) -> np.ndarray:
         """Return the distribution μ, ``(S,)``, with μᵀP = μᵀ and Σ_s μ(s) = 1.
@@ -150,9 +156,16 @@ class FiniteProcess:
 def _frozen_array(name: str, value: object, rank: int) -> np.ndarray:
     """Return a read-only float64 copy of ``value`` with ``rank`` axes, none of them empty."""
     try:
-        array = np.array(value, dtype=np.float64)
+        given = np.array(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(f"{name} must be an array of real numbers with {rank} axes; {error}.") from None
+    if given.dtype.kind not in "biuf" or isinstance(value, np.ma.MaskedArray):
+        kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else f"an array of {given.dtype}"
+        raise TypeError(f"{name} must be an array of real numbers with {rank} axes; got {kind}.")
+    array = given.astype(np.float64)
+    large = np.abs(array) >= 2.0**53 if given.dtype.kind in "iu" else np.zeros(array.shape, dtype=bool)
+    if any(int(number) != int(integer) for number, integer in zip(array[large], given[large], strict=True)):
+        raise ValueError(f"{name} must be numbers that float64 holds; got integers beyond 2**53 that it would round.")
     if array.ndim != rank or array.size == 0:
         raise ValueError(f"{name} must be a non-empty array with {rank} axes; got shape {array.shape}.")
     if not np.isfinite(array).all():
@@ -171,14 +184,49 @@ def _check_shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> Non
         )
 
 
-def _check_distributions(name: str, rows: np.ndarray) -> None:
-    """Check that each row is non-negative and sums to one."""
-    bad = np.flatnonzero((rows < 0).any(axis=1) | (np.abs(rows.sum(axis=1) - 1) > 1e-8))
+def _distributions(name: str, array: np.ndarray) -> np.ndarray:
+    """Return read-only rows that sum to one; they must be non-negative and do so up to 1e-8."""
+    rows = np.atleast_2d(array)
+    sums = rows.sum(axis=1)
+    bad = np.flatnonzero((rows < 0).any(axis=1) | (np.abs(sums - 1) > 1e-8))
     if bad.size:
         row = rows[bad[0]]
         raise ValueError(
-            f"{name} must be non-negative and sum to 1; row {bad[0]} has minimum {row.min():g} and sum {row.sum():g}."
+            f"{name} must be non-negative and sum to 1; row {bad[0]} has minimum {row.min():g} and sum "
+            f"{row.sum():.10g}."
         )
+    if (np.abs(sums - 1) <= 1e-12).all():  # but for rounding, so that copies stay equal
+        return array
+    scaled = (rows / sums[:, None]).reshape(array.shape)
+    scaled.setflags(write=False)
+    return scaled
+
+
+def discounted_values(P: np.ndarray, r: np.ndarray, gamma: float, stationary: Callable[[], np.ndarray]) -> np.ndarray:
+    """Return v = (I − γP)⁻¹ r, accurate however near 1 γ is.
+
+    Above γ = 1 − 1e-6 rounding in P would show, so the part that grows is taken out, with μ the stationary
+    distribution: v = μᵀr / (1 − γ) + h, (I − γP + 1μᵀ) h = r − μᵀr.
+
+    Args:
+        P: ``(*batch, S, S)``.
+        r: ``(*batch, S)``.
+        gamma: γ in ``[0, 1)``.
+        stationary: Returns μ, ``(*batch, S)``.
+
+    Raises:
+        ValueError: If a value overflows.
+    """
+    system, right, offset = np.eye(r.shape[-1]) - gamma * P, r[..., None], np.zeros(())
+    with np.errstate(over="ignore", invalid="ignore"):
+        if gamma > NEAR_ONE:
+            mu = stationary()[..., None, :]
+            mean = mu @ right
+            system, right, offset = system + mu, right - mean, mean / (1.0 - gamma)
+        v = (np.linalg.solve(system, right) + offset)[..., 0]
+    if not np.isfinite(v).all():
+        raise ValueError("rewards must have values that float64 holds; some overflow. Scale the rewards down.")
+    return v
 
 
 def cumulative(weights: np.ndarray) -> np.ndarray:

@@ -11,6 +11,9 @@ from icrl_envs import arguments
 from icrl_envs.gaussian_kernels import KERNELS
 from icrl_envs.random_streams import task_streams
 
+MOST_DIFFERENCES = 10**8
+"""Numbers in the differences of all pairs of centres, 0.8 GB of float64; more are taken for a slip."""
+
 
 @dataclass(frozen=True)
 class RKHSProcess:
@@ -72,6 +75,11 @@ class RKHSProcess:
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
+        if self.num_centers**2 * self.dim > MOST_DIFFERENCES:
+            raise ValueError(
+                f"dim and num_centers must have dim · num_centers² ≤ {MOST_DIFFERENCES:,}, the numbers in differences "
+                f"between centres; got dim={self.dim:,} and num_centers={self.num_centers:,}."
+            )
         try:
             self._draw()
         except OverflowError:

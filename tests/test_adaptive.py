@@ -219,3 +219,12 @@ def test_gradients_are_those_of_the_parts_with_the_weights_as_they_are():
     parts = zip(value.parts, value.choice.weights.split(2), strict=True)
     mixed = sum((part.by_depth([[0.3]], [80, 20]) * weights).sum() for part, weights in parts)
     torch.testing.assert_close(found, torch.autograd.grad(mixed, rewards)[0])
+
+
+def test_what_was_chosen_stays_with_other_depths_and_offsets():
+    values = ADAPTIVE.fit(Context.from_episodes(episodes(), GAMMA))
+    for other in (values.at_depth(2), values.offset_corrected(), values.at_depth(2).at_depth(3).offset_corrected()):
+        assert other.choice is values.choice
+        assert other.parts is values.parts
+        assert repr(other).startswith("AdaptiveValueFunction(depth=")
+    assert (values.depth, values.at_depth(2).depth) == (4, 2)

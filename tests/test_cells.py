@@ -118,6 +118,15 @@ def test_a_full_disk_is_one_error_and_leaves_whole_lines(tmp_path):
         signal.signal(signal.SIGXFSZ, handler)
     assert path.read_text() == "first\n"
     assert [p.name for p in tmp_path.iterdir()] == ["lines"]
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        with pytest.raises(OSError, match=r"folder: is no folder that can be written \(File too large\)"):
+            check_writable(tmp_path / "new" / "folder")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert [p.name for p in tmp_path.iterdir()] == ["lines"]
     append_line(path, "second")
     assert path.read_text() == "first\nsecond\n"
     assert stat.S_IMODE(path.stat().st_mode) & 0o444

@@ -151,3 +151,12 @@ def test_one_singular_context_of_a_batch_is_an_error():
     fine = Context(eye, np.ones(4), np.full(4, 0.5), eye[[1, 2, 3, 0]])
     with pytest.raises(ValueError, match="rank 3"):
         LSTD().fit(Context.stack([fine, undiscounted_loop()]))
+
+
+def test_closed_forms_of_states_that_need_a_gradient_pass_it_on_without_a_warning():
+    states = torch.tensor([[1.0, 0.2], [0.3, 1.0], [0.9, 0.4]], dtype=torch.float64, requires_grad=True)
+    context = Context(states, [1.0, 0.5, 0.2], [0.9, 0.9, 0.0], states.detach().flip(0))
+    for evaluator in (LSTD(), KernelLSTD(RBF(0.5))):
+        (gradient,) = torch.autograd.grad(evaluator.fit(context)(states.detach()).sum(), [states], retain_graph=True)
+        assert torch.isfinite(gradient).all()
+        assert gradient.abs().max() > 0

@@ -10,6 +10,7 @@ import pytest
 from icrl_agents import collect_episodes, load_episodes
 from icrl_agents.command_line import main
 from icrl_agents.integrations.sb3_models import load_model
+from icrl_agents.studies.environments import make_policy
 from icrl_envs.fixed_policy import FixedPolicy
 
 
@@ -188,3 +189,15 @@ def test_a_missing_extra_gives_the_line_that_installs_it(library, extra, argumen
     assert main(["collect", "CartPole-v1", "--num-steps", "3", *policy, *arguments]) == 2
     assert f"install it with: pip install 'icrl[{extra}]'" in capsys.readouterr().err
     assert list(root.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "change", [{"action_space": gym.spaces.Discrete(3)}, {"action_space": gym.spaces.Discrete(2, start=1)}]
+)
+def test_a_model_of_another_number_of_actions_is_refused(model, change):
+    env = gym.make("CartPole-v1")
+    assert make_policy(str(model[1]), 0.0, env) is not None
+    for name, space in change.items():
+        setattr(env, name, space)
+    with pytest.raises(ValueError, match=r"was trained with action_space Discrete\(2\), the environment has Discrete"):
+        make_policy(str(model[1]), 0.0, env)

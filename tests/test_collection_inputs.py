@@ -11,6 +11,7 @@ from gymnasium.vector.utils import batch_space
 
 import icrl_agents.collection.recorder
 from icrl_agents.collection import collect, collect_episodes
+from icrl_envs import FixedPolicy
 
 
 class Fixed(gym.Env):
@@ -92,6 +93,7 @@ ONE = spaces.Box(-1, 1, (1,), np.float64)
         ),
         (None, TypeError, r"env: expected a gymnasium.Env or a gymnasium.vector.VectorEnv, got NoneType"),
         (Fixed(spaces.Box(0, 255, (8, 8, 3), np.uint8), []), ValueError, r"env: pixel observations \(8, 8, 3\) are no"),
+        (Fixed(spaces.Dict(a=ONE, b=spaces.Text(3)), []), TypeError, r"env: expected observations .* got text, Text"),
         (Fixed(spaces.Sequence(ONE), []), TypeError, r"env: expected observations that flatten .* got Sequence"),
         (Fixed(ONE, [np.zeros(2)]), ValueError, r"env: expected observations of 1 numbers as in Box.*, got 2"),
         (
@@ -196,6 +198,33 @@ def test_a_model_must_predict_one_action_per_copy_and_have_no_memory():
     model.result = 0, np.zeros(2)
     with pytest.raises(ValueError, match=r"policy: expected one without memory, got a recurrent model"):
         collect(one(), num_steps=5, gamma=0.9, seed=0, policy=model)
+    with pytest.raises(ValueError, match=r"policy: expected one without memory, got a recurrent model"):
+        collect(FixedPolicy(one(), model), num_steps=5, gamma=0.9, seed=0)
     model.result = 0
     with pytest.raises(TypeError, match=r"policy: expected predict to return \(action, state\), got int"):
         collect(one(), num_steps=5, gamma=0.9, seed=0, policy=model)
+
+
+class LostAtTheEnd(gym.Wrapper):
+    """Says nothing but NaN of where an episode has terminated."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        return np.full_like(observation, np.nan) if terminated else observation, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_a_model_is_not_asked_about_the_observation_after_a_termination(mode):
+    class Model:
+        def predict(self, observation, deterministic):
+            assert np.isfinite(observation).all()
+            return (observation[..., 2] > 0).astype(int), None
+
+    def run(*wrappers):
+        env = gym.make_vec("CartPole-v1", 2, "sync", vector_kwargs={"autoreset_mode": mode}, wrappers=wrappers)
+        return collect(env, num_steps=120, gamma=0.9, seed=0, policy=Model())
+
+    lost, seen = run(LostAtTheEnd), run()
+    assert int((seen.discounts == 0).sum()) > 3
+    for name in ("states", "rewards", "discounts"):
+        assert torch.equal(getattr(lost, name), getattr(seen, name))

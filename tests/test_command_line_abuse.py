@@ -145,6 +145,9 @@ EXTREMES = {
     "chains must be an integer in [4, 100000]": [("verify", "--chains", "1" + 12 * "0")],
     "many are enough with --depth": [("evaluate", "--gamma", "0.9999999999")],
     "is still to come": [("transfer", "--gamma", "0.9999999999")],
+    "dims: expected at most 100,000,000 numbers": [("rkhs", "--dims", "1" + 12 * "0")],
+    "10,000,000,000,500 states (--lengths": [("rkhs", "--lengths", "1" + 13 * "0")],
+    "num_features must be an integer in": [("pretrain", "--features", "random", "--num-features", "1" + 15 * "0")],
     "Too long": [("verify", "--out", 5000 * "a")],
 }
 
@@ -162,6 +165,7 @@ def test_extremes(message, refused):
 
 
 def test_more_than_there_is_memory_for_is_one_line(capsys, tmp_path):
-    words = ["pretrain", "--num-states", "100000000", "--num-features", "100000000", "--out", str(tmp_path / "out")]
+    words = ["pretrain", "--context-length", "1" + 12 * "0", "--out", str(tmp_path / "new" / "out")]
     assert main(words) == 2
     assert "not enough memory" in capsys.readouterr().err.splitlines()[-1]
+    assert list(tmp_path.iterdir()) == []

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
+from icrl_agents.collection.recorder import flattening
 from icrl_agents.context import Context
+from icrl_agents.control.rollout import Rollout
 from icrl_agents.episode import Episode
 
 NAN, INF = float("nan"), float("inf")
@@ -21,6 +24,11 @@ GOOD = {"states": np.zeros((3, 2)), "rewards": np.zeros(3), "discounts": np.ones
     [
         ({"states": np.zeros(3)}, ValueError, r"states: expected shape \(n, d\) .* got \(3,\)"),
         ({"states": np.zeros((3, 0))}, ValueError, r"with d ≥ 1, got \(3, 0\)"),
+        (
+            {"states": np.zeros((0, 3, 2))},
+            ValueError,
+            r"states: expected one context at least in the batch, got shape \(0, 3, 2\)",
+        ),
         ({"states": np.zeros((3, 2), dtype=int)}, TypeError, r"states: expected float32 or float64, got torch.int64"),
         ({"states": np.zeros((3, 2), dtype=np.float16)}, TypeError, r"got torch.float16; convert it first"),
         ({"states": np.zeros((3, 2), dtype=complex)}, TypeError, r"got torch.complex128"),
@@ -107,3 +115,54 @@ def test_contexts_that_do_not_fit_together_are_refused():
         ValueError, match=r"values: expected v at the context's points, shape \(\.\.\., 3\), got \(2,\)"
     ):
         one.td_errors(torch.zeros(2))
+
+
+def test_a_discount_that_would_be_rounded_to_1_is_refused():
+    context = Context.from_episodes([trajectory(2)], 1 - 1e-10)
+    assert context.to(dtype=torch.float64).discounts.tolist() == [1 - 1e-10] * 2
+    with pytest.raises(
+        ValueError, match=r"discounts: γ = 0\.9999999999 would be 1 in torch\.float32; keep it in torch\.float64"
+    ):
+        context.to(dtype=torch.float32)
+    assert Context.from_episodes([trajectory(2)], 1.0).to(dtype=torch.float32).discounts.tolist() == [1.0] * 2
+    rollout = Rollout(1)
+    rollout.add(torch.zeros(1, 2), np.ones(1), torch.ones(1, 2), np.zeros(1, bool), np.zeros(1, bool))
+    with pytest.raises(ValueError, match=r"would be 1 in torch\.float32"):
+        rollout.context(1 - 1e-10)
+    assert rollout.context(0.9).discounts.tolist() == [float(np.float32(0.9))]
+
+
+@pytest.mark.parametrize("name", ["states", "rewards"])
+def test_numbers_that_would_all_vanish_are_refused(name):
+    context = Context(**(GOOD | {"discounts": np.zeros(3), name: np.full(np.shape(GOOD[name]), 1e-60)}))
+    with pytest.raises(ValueError, match=rf"{name}: all of them are too small for torch\.float32; scale them up"):
+        context.to(dtype=torch.float32)
+    beside = np.full(np.shape(GOOD[name]), 1e-60)
+    beside.flat[0] = 1.0
+    assert Context(**(GOOD | {name: beside})).to(dtype=torch.float32).dtype is torch.float32
+
+
+LARGE = 2**53 + 1
+INTEGERS = {
+    "a list": [LARGE, 1, 2],
+    "a list with a fraction": [LARGE, 0.5, 2],
+    "an array": np.array([LARGE, 1, 2]),
+    "a tensor": torch.tensor([LARGE, 1, 2]),
+    "unsigned": np.array([2**64 - 1, 1, 2], dtype=np.uint64),
+}
+
+
+@pytest.mark.parametrize("rewards", INTEGERS.values(), ids=INTEGERS)
+def test_an_integer_that_float64_would_round_is_refused(rewards):
+    with pytest.raises(ValueError, match=r"rewards: float64 would round the integer \d+ to \d+; subtract an offset"):
+        Context(**(GOOD | {"rewards": rewards}))
+    exact = [2**53, -(2**60), 3]
+    for fine in (exact, np.array(exact), torch.tensor(exact)):
+        assert Context(**(GOOD | {"rewards": fine})).rewards.tolist() == exact
+
+
+def test_large_integers_of_an_environment_are_refused_too():
+    row = flattening(spaces.Box(0, 2**62, (2,), np.int64))
+    assert row(np.array([2**53, 3])).tolist() == [2.0**53, 3.0]
+    with pytest.raises(ValueError, match="observations: float64 would round the integer 9007199254740993"):
+        row(np.array([LARGE, 3]))

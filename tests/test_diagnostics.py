@@ -99,6 +99,9 @@ def test_floating_types_follow_the_arguments():
         ((np.ones(M), np.ones(M), np.zeros(M)), ValueError, "weights: expected non-negative numbers that are not all"),
         ((np.ones(2), np.ones(2), [2.0, -1.0]), ValueError, "weights: expected non-negative"),
         ((np.ones(2), np.ones(2), [1.0, np.inf]), ValueError, "weights: expected finite numbers, got inf at index"),
+        (([np.nan, 1.0], np.ones(2)), ValueError, r"values: expected finite numbers, got nan at index \(0,\)"),
+        (([1.0, -np.inf], np.ones(2)), ValueError, r"values: expected finite numbers, got -inf at index \(1,\)"),
+        (([1e308, 1.0], [-1e308, 0.0]), ValueError, "values: expected finite numbers after the targets are taken away"),
         ((np.ones(2), [1.0, np.nan]), ValueError, r"targets: expected finite numbers, got nan at index \(1,\)"),
         ((np.ones(0), np.ones(0)), ValueError, r"values: expected shape \(\*batch, m\) with m ≥ 1, got \(0,\)"),
         ((1.0, 1.0), ValueError, r"values: expected shape \(\*batch, m\)"),
@@ -154,3 +157,12 @@ def test_td_loss_of_an_empty_context_is_zero_and_depths_are_checked():
         td_loss(fitted, CONTEXT, [])
     with pytest.raises(ValueError, match=r"depth: expected an integer from 0 to 8, got 9"):
         td_loss(fitted, CONTEXT, [9])
+
+
+@pytest.mark.parametrize("unit", [1e-322, 1e-200, 1e200])
+def test_relative_errors_do_not_depend_on_the_unit(unit):
+    values, targets = np.array([2.0, 4.0, 3.0]) * unit, np.array([1.0, 4.0, 7.0]) * unit
+    for measure in (relative_msve, relative_centred_msve):
+        close(measure(values, targets), MEASURES[measure]([2.0, 4.0, 3.0], [1.0, 4.0, 7.0], [1 / 3] * 3), 1e-1)
+    assert float(msve(values, targets)) == (math.inf if unit > 1 else 0.0)
+    assert float(centred_msve(np.full(3, 5 * unit), np.full(3, 2 * unit))) == 0.0

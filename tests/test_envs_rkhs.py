@@ -102,6 +102,8 @@ def test_copies_are_equal_and_read_only(copied):
         ({"kernel": "rfb"}, ValueError, r"kernel must be one of 'rbf', 'exponential'; got 'rfb'. Did you mean 'rbf'\?"),
         ({"length_scale": 0.0}, ValueError, r"length_scale must be a finite number in \(0, inf\)"),
         ({"num_centers": 0}, ValueError, "num_centers"),
+        ({"dim": 10**12}, ValueError, "dim and num_centers must have .* got dim=1,000,000,000,000 and num_centers=10"),
+        ({"num_centers": 10**6}, ValueError, "dim and num_centers must have"),
         ({"gamma": 1}, ValueError, "gamma"),
         ({"drift": 1.0}, ValueError, r"drift must be a finite number in \(-1, 1\)"),
         ({"noise": 0.0}, ValueError, "noise"),

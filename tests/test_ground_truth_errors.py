@@ -28,3 +28,24 @@ def test_errors_are_free_of_the_noise_of_the_truth_and_know_how_well():
     assert true_centred_msve(values + 1, noiseless) == (pytest.approx(0.0, abs=1e-12), 0.0)
     with pytest.raises(ValueError, match="values: expected one for each of 30 states"):
         true_msve(guess[:3], noiseless)
+
+
+@pytest.mark.parametrize("measure", [true_msve, true_centred_msve])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf])
+def test_a_value_that_is_no_number_is_refused(measure, wrong):
+    with pytest.raises(ValueError, match=f"values: expected finite numbers, got {wrong}"):
+        measure([1.0, wrong], GroundTruth(np.zeros((2, 1)), np.ones((2, 3)), 0.9, 10))
+
+
+@pytest.mark.parametrize(
+    ("returns", "message"),
+    [
+        (np.array([[1.0, np.nan], [1.0, 1.0]]), "returns: expected finite floating numbers"),
+        (np.ones((2, 1)), r"returns: expected two for each state at least, .* got shapes \(2, 1\) and \(2, 1\)"),
+        (np.ones((3, 2)), r"got shapes \(3, 2\) and \(2, 1\)"),
+        (np.ones(2), r"got shapes \(2,\)"),
+    ],
+)
+def test_ground_truth_of_other_arrays_is_refused(returns, message):
+    with pytest.raises(ValueError, match=message):
+        GroundTruth(np.zeros((2, 1)), returns, 0.9, 10)

@@ -281,6 +281,9 @@ def test_trainable_parameters_get_gradients():
         (lambda: RBF(SCALES)(torch.ones(2, 1), torch.ones(2, 1)), ValueError, r"one number per state dim.* 1, got 3"),
         (lambda: Exponential(0.0), ValueError, r"temperature: expected a positive finite number, got 0.0"),
         (lambda: DotProduct(torch.ones(2, 3)), ValueError, r"matrix: expected a finite square matrix .* \(2, 3\)"),
+        (lambda: DotProduct(torch.eye(3))(torch.ones(2, 2), torch.ones(2, 2)), ValueError, r"\(2, 2\) .* got \(3, 3\)"),
+        (lambda: RBF(torch.tensor(0.6, requires_grad=True)), ValueError, r"length_scale: requires a gradient"),
+        (lambda: DotProduct(torch.eye(2, requires_grad=True)), ValueError, r"matrix: requires a gradient"),
         (lambda: DotProduct(torch.full((2, 2), math.inf)), ValueError, r"matrix: expected a finite square matrix"),
         (
             lambda: SoftmaxAttention(RBF),

@@ -5,6 +5,7 @@ import pickle
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from icrl_agents import Context, Episode, collect_episodes, load_episodes, save_episodes
 
@@ -63,6 +64,8 @@ BAD = {
     "flags as numbers": ({"terminated": np.array([1, 0])}, "expected terminated with 2 booleans"),
     "three flags": ({"terminated": np.zeros(3, bool)}, "expected terminated with 2 booleans"),
     "too many actions": ({"actions": np.zeros((4, 1))}, "expected 3 rows of actions by its lengths, got 4"),
+    "an action NaN": ({"actions": np.array([[0.0], [0.0], [np.nan]])}, "episode 1, step 1: expected a finite action"),
+    "a rounded reward": ({"rewards": np.array([1, 2**53 + 1, 1])}, "episode 1, rewards: float64 would round"),
     "NaN": ({"rewards": np.array([1.0, np.nan, 1.0])}, "episode 1, step 0: expected a finite reward"),
     "nothing": (dict.fromkeys(GOOD), "expected the arrays observations, rewards, .* in the file, observations"),
 }
@@ -74,6 +77,24 @@ def test_arrays_that_do_not_fit_are_named(changes, message, tmp_path):
     np.savez(tmp_path / "bad.npz", **arrays)
     with pytest.raises(ValueError, match=message):
         load_episodes(tmp_path / "bad.npz")
+
+
+@pytest.mark.parametrize("actions", [np.array([["left"]] * 3), np.zeros((3, 1), complex)])
+def test_actions_that_are_no_numbers_are_named(actions, tmp_path):
+    np.savez(tmp_path / "bad.npz", **GOOD, actions=actions)
+    with pytest.raises(TypeError, match="episode 0, actions: expected real numbers, got"):
+        load_episodes(tmp_path / "bad.npz")
+    with pytest.raises(TypeError, match="episode 0, actions: expected real numbers, got"):
+        save_episodes(tmp_path / "log.npz", [Episode(np.zeros((4, 2)), np.ones(3), actions=actions)])
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.npz"]
+
+
+def test_episodes_of_lists_and_tensors_are_written_as_the_numbers_that_they_are(tmp_path):
+    tensors = torch.zeros(2, 1, requires_grad=True), torch.ones(1, requires_grad=True)
+    save_episodes(tmp_path / "log.npz", [Episode([[0], [1]], [2]), Episode(*tensors)])  # type: ignore[arg-type]
+    one, other = load_episodes(tmp_path / "log.npz")
+    assert (one.observations.tolist(), one.rewards.tolist()) == ([[0.0], [1.0]], [2.0])
+    assert (other.observations.tolist(), other.rewards.tolist()) == ([[0.0], [0.0]], [1.0])
 
 
 class Code:

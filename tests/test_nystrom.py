@@ -118,3 +118,12 @@ def test_as_many_landmarks_as_distinct_states_are_exact():
     exact = KernelTD(RBF(1.0), 30).fit(context)(states)
     found = KernelTD(RBF(1.0), 30, approximation=Nystrom(6)).fit(context)(states)
     assert relative(found, exact) < 1e-9
+
+
+@pytest.mark.parametrize("more", [{"landmarks": 10**30}, {"sample": 10**15}])
+def test_more_than_there_is_takes_what_there_is(more):
+    found = WeightedSoftmaxTD(RBF(0.5), 5, approximation=Nystrom(**more)).fit(SMALL)
+    expected = WeightedSoftmaxTD(RBF(0.5), 5).fit(SMALL)
+    torch.testing.assert_close(found(SMALL.states), expected(SMALL.states), rtol=1e-6, atol=1e-6)
+    assert found.approximation_error is not None
+    assert found.approximation_error < 1e-6

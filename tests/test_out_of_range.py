@@ -78,6 +78,8 @@ def test_queries_of_another_batch_are_refused_with_what_fits():
         with pytest.raises(ValueError, match=r"states: expected shape \(m, 2\) or \(2, m, 2\), got \(3, 4, 2\)"):
             value(np.zeros((3, 4, 2)))
         with pytest.raises(ValueError, match="states: expected shape"):
+            evaluator.fit(context())(np.zeros((0, 4, 2)))
+        with pytest.raises(ValueError, match="states: expected shape"):
             value.td_errors(Context.stack([context()] * 3))
 
 

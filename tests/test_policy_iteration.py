@@ -149,3 +149,50 @@ def test_what_is_no_experience_feature_or_generator_is_named(features, error, me
 def test_a_pair_that_was_never_tried_is_named():
     with pytest.raises(ValueError, match=r"2 of 4 pairs were never tried, such as action 1 in state 0"):
         policy_iteration(Experience([0, 1], [0, 1], [1.0, 7.0], [0, 1], 2, 2), gamma=0.9)
+
+
+P = [[[0.5, 0.5], [1, 0]], [[0, 1], [1, 0]]]
+
+
+@pytest.mark.parametrize("size", [1, 1e-30, 1e200])
+def test_an_mdp_of_lists_has_the_optimum_of_its_arrays_whatever_the_size_of_its_rewards(size):
+    optimum = FiniteMDP(P, [[size, 0], [0, 2 * size]], GAMMA).optimum()
+    assert optimum.policy.tolist() == [0, 1] or optimum.policy.tolist() == [0, 0]
+    best = max(
+        FiniteMDP(np.array(P), np.array([[1.0, 0.0], [0.0, 2.0]]), GAMMA).values(np.array(policy)).sum()
+        for policy in itertools.product(range(2), repeat=2)
+    )
+    np.testing.assert_allclose(optimum.values.sum(), size * best, rtol=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [1 - 1e-6, 1 - 1e-9])
+def test_rounding_does_not_keep_the_exact_iteration_going(gamma):
+    for seed in range(5):
+        optimum = FiniteMDP.random(20, 4, gamma, np.random.default_rng(seed)).optimum()
+        assert np.isfinite(optimum.values).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"rewards": [["a", "b"], ["c", "d"]]}, TypeError, "rewards: expected a rectangular array of numbers"),
+        ({"gamma": 1 - 1e-12}, ValueError, r"gamma: expected at most 1 - 1e-9, .* got 0\.999999999999"),
+        ({"transitions": None}, TypeError, "transitions: expected a rectangular array of numbers"),
+        ({"transitions": [[1.0]]}, ValueError, r"expected shapes \(S, A, S\) and \(S, A\), got \(1, 1\) and \(2, 2\)"),
+        ({"transitions": np.full((2, 2, 2), np.nan)}, ValueError, "P ≥ 0 with rows that sum to 1"),
+    ],
+)
+def test_an_mdp_of_anything_else_is_refused(change, error, message):
+    with pytest.raises(error, match=message):
+        FiniteMDP(**{"transitions": P, "rewards": [[1, 0], [0, 2]], "gamma": GAMMA, **change})
+
+
+@pytest.mark.parametrize("policy", [0, [0], [0, -1], [0, 2], [0.0, 1.0]])
+def test_what_is_no_policy_is_refused(policy):
+    with pytest.raises(ValueError, match=r"policy: expected shape \(2,\) with integers in 0 … 1, got"):
+        FiniteMDP(P, [[1, 0], [0, 2]], GAMMA).values(policy)
+
+
+def test_values_beyond_the_largest_number_are_an_error():
+    with pytest.raises(ValueError, match="rewards: expected values within float64"):
+        FiniteMDP(P, np.full((2, 2), 1e308), GAMMA).optimum()

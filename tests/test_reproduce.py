@@ -38,7 +38,7 @@ def test_a_run_is_reproduced_without_touching_its_folder(finished, tmp_path, cap
     assert main(["reproduce", "--from", str(finished), "--out", str(tmp_path / "again")]) == 0
     printed = capsys.readouterr().out
     assert "reproduced, all rows are equal" in printed
-    assert sum(line.split()[-1] == "same" for line in printed.splitlines() if line.startswith("rows.csv")) == 12
+    assert sum(line.split()[-1] == "same" for line in printed.splitlines() if line.startswith("rows.csv")) == 14
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
     assert (tmp_path / "again" / "out" / "rows.csv").read_bytes() == before["rows.csv"]
     assert len(list((tmp_path / "again" / "cache").iterdir())) == 1  # collected anew

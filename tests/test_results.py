@@ -111,6 +111,10 @@ def test_rows_are_not_overwritten_silently(tmp_path):
     with pytest.warns(UserWarning, match=r"held other rows, which are kept as rows\.before\.csv"):
         results.write_rows(tmp_path, [Timed(x=2, seconds=0.2)])
     assert (tmp_path / "rows.before.csv").read_text() == "x,seconds\n1,0.2\n"
+    for x, kept in ((3, "rows.2.before.csv"), (4, "rows.3.before.csv")):
+        with pytest.warns(UserWarning, match=f"held other rows, which are kept as {kept}"):
+            results.write_rows(tmp_path, [Timed(x=x, seconds=0.2)])
+        assert (tmp_path / kept).read_text() == f"x,seconds\n{x - 1},0.2\n"
 
 
 def test_rows_keep_every_digit(tmp_path):
@@ -120,3 +124,22 @@ def test_rows_keep_every_digit(tmp_path):
         "0.3333333333333333,",
         'inf,"two, three"',
     ]
+
+
+def test_a_folder_is_left_as_it_was_where_a_run_fails_before_any_result(tmp_path):
+    config = VerifyConfig(out=tmp_path / "new" / "out")
+
+    def fail(*kept):
+        with results.opened_folder(config.out, config):
+            (config.out / "seed_0").mkdir()
+            for name in kept:
+                (config.out / "seed_0" / name).write_text("kept")
+            raise ValueError("of the options")
+
+    with pytest.raises(ValueError, match="of the options"):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ValueError, match="of the options"):
+        fail("state")
+    assert (config.out / "config.json").exists()
+    assert (config.out / "seed_0" / "state").read_text() == "kept"

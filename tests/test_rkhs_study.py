@@ -179,3 +179,12 @@ def test_wrong_settings_are_refused(change, message):
 def test_the_command_says_what_is_wrong(capsys):
     assert main(["rkhs", "--dims", "0"]) == 2
     assert capsys.readouterr().err.startswith("icrl: dims must be")
+
+
+@pytest.mark.parametrize("narrow", [{"length_scale": 1e-50, "dims": (1,)}, {"dims": (60,)}])
+def test_a_value_that_is_nothing_but_rare_peaks_is_a_warning(narrow, tmp_path):
+    config = RKHSConfig(**{**SMALL, **narrow}, kernels=("rbf",), out=tmp_path)
+    with pytest.warns(
+        UserWarning, match=r"rbf value in \d+-D, seed 0: its mean square in the test states is .* and not 1"
+    ):
+        next(evaluate(config, Cell("rbf", config.dims[0], 0)))

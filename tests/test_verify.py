@@ -219,3 +219,10 @@ def test_mistakes_on_the_command_line_are_one_line_and_leave_nothing(tmp_path, m
         assert main(["verify", *arguments]) == 2
         assert capsys.readouterr().err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("topic", "seed"), [("constructions", 5000), ("neu", 12345), ("rkhs", 2**31)])
+def test_claims_hold_at_other_seeds_too(topic, seed, tmp_path, capsys):
+    """Seeds at which some of the sweeps to compare with diverge, or a short context shows little."""
+    assert main(["verify", "--topics", topic, "--first-seed", str(seed), "--out", str(tmp_path / "out")]) == 0

@@ -209,7 +209,9 @@ def _actions(
         return latest
 
     def predict(observations: Sequence[Any], heeded: Sequence[bool]) -> list[Any]:
-        return [fitting_action(action, space) for action in copies.predict(policy)]
+        if any(heeded):
+            latest[:] = [fitting_action(action, space) for action in copies.predict(policy, heeded)]
+        return latest
 
     return predict if hasattr(policy, "predict") else act
 

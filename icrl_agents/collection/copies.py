@@ -10,6 +10,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
+from icrl_agents.arrays import float_rows
+from icrl_envs.fixed_policy import predicted
+
 
 class Step(NamedTuple):
     """What one step of N copies gave.
@@ -17,14 +20,14 @@ class Step(NamedTuple):
     Args:
         observations: What each copy observes now, the first of a new episode where it has already restarted.
         next_observations: What each transition led to, the true final observation at the end of an episode.
-        rewards: R, shape ``(N,)``.
+        rewards: R as float64, shape ``(N,)``; NaN and inf are for the reader to refuse, who knows the step.
         terminated: Whether each episode terminated, shape ``(N,)``.
         truncated: Whether each episode was cut, shape ``(N,)``.
     """
 
     observations: Sequence[Any]
     next_observations: Sequence[Any]
-    rewards: Sequence[Any]
+    rewards: np.ndarray
     terminated: Sequence[Any]
     truncated: Sequence[Any]
 
@@ -53,13 +56,17 @@ class OneCopy:
         return self.reset(seed=None)
 
     def step(self, actions: Sequence[Any]) -> Step:
-        """Takes the action."""
-        self._observation, reward, terminated, truncated, _ = self._env.step(actions[0])
-        return Step([self._observation], [self._observation], [reward], [terminated], [truncated])
+        """Takes the action.
 
-    def predict(self, model: Any) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
+        Raises:
+            ValueError: If the reward is not one real number.
+        """
+        self._observation, reward, terminated, truncated, _ = self._env.step(actions[0])
+        return Step([self._observation], [self._observation], _rewards(reward, 1), [terminated], [truncated])
+
+    def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
         """The model's deterministic action."""
-        return [_predicted(model, self._observation)]
+        return [predicted(model, self._observation)]
 
 
 class VectorCopies:
@@ -94,18 +101,32 @@ class VectorCopies:
         return self._each(self._batch)
 
     def step(self, actions: Sequence[Any]) -> Step:
-        """Takes an action in each copy; copies that are about to restart ignore theirs."""
+        """Takes an action in each copy; copies that are about to restart ignore theirs.
+
+        Raises:
+            ValueError: If there is not one real number as the reward of each, or a final observation is missing.
+        """
         batch = concatenate(self.action_space, actions, create_empty_array(self.action_space, self.num_envs))
         self._batch, rewards, terminated, truncated, info = self._env.step(batch)
         observations = self._each(self._batch)
         next_observations = observations
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             next_observations = _with_final(observations, np.logical_or(terminated, truncated), info)
-        return Step(observations, next_observations, rewards, terminated, truncated)
+        return Step(observations, next_observations, _rewards(rewards, self.num_envs), terminated, truncated)
 
-    def predict(self, model: Any) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
-        """The model's deterministic actions, of all copies at once."""
-        actions = _predicted(model, self._batch)
+    def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401
+        """The model's deterministic actions, of all copies at once.
+
+        Args:
+            model: A Stable-Baselines3 model.
+            heeded: Which copies heed theirs, one at least. Of the others, which may have ended in NaN, it sees nothing.
+        """
+        batch = self._batch
+        if not all(heeded):
+            seen = self._each(batch)
+            seen = [observation if heeded[i] else seen[heeded.index(True)] for i, observation in enumerate(seen)]
+            batch = concatenate(self.observation_space, seen, create_empty_array(self.observation_space, self.num_envs))
+        actions = predicted(model, batch)
         if np.ndim(actions) == 0 or len(actions) != self.num_envs:
             raise ValueError(
                 f"policy: expected predict to return {self.num_envs} actions for {self.num_envs} observations, "
@@ -131,6 +152,14 @@ def copies_of(env: Any) -> OneCopy | VectorCopies:  # noqa: ANN401 - checked her
     raise TypeError(f"env: expected a gymnasium.Env or a gymnasium.vector.VectorEnv, got {type(env).__name__}{hint}")
 
 
+def _rewards(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked here
+    array = np.asarray(given)
+    if array.dtype.kind not in "biuf" or array.size != count:
+        expected = "a reward that is one real number" if count == 1 else f"{count} rewards, real numbers"
+        raise ValueError(f"env: expected {expected}, got {given!r}.")
+    return float_rows("rewards", array).astype(np.float64).reshape(count)
+
+
 def _with_final(observations: Sequence[Any], ended: np.ndarray, info: dict[str, Any]) -> Sequence[Any]:
     if not ended.any():
         return observations
@@ -139,12 +168,3 @@ def _with_final(observations: Sequence[Any], ended: np.ndarray, info: dict[str, 
             "env: expected info['final_obs'] with the final observations, as in autoreset mode SAME_STEP, got none."
         )
     return [info["final_obs"][i] if ended[i] else observation for i, observation in enumerate(observations)]
-
-
-def _predicted(model: Any, observation: Any) -> Any:  # noqa: ANN401
-    result = model.predict(observation, deterministic=True)
-    if not isinstance(result, tuple) or len(result) != 2:
-        raise TypeError(f"policy: expected predict to return (action, state), got {type(result).__name__}.")
-    if result[1] is not None:
-        raise ValueError("policy: expected one without memory, got a recurrent model; its rewards are no MRP.")
-    return result[0]

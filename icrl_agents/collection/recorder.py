@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from icrl_agents.arrays import float_rows
 from icrl_agents.episode import Episode
 
 LONGEST_EPISODE = 50_000
@@ -67,7 +68,7 @@ class Recorder:
             return
         self._taken += 1
         self._observations.append(self.row(observation))
-        self._rewards.append(np.asarray(reward, dtype=np.float64).item())
+        self._rewards.append(float(reward))
         if self.action_row is not None:
             self._actions.append(self.action_row(action))
         if len(self._rewards) == self.max_episode_steps:
@@ -92,11 +93,14 @@ def flattening(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
     """
     if not space.is_np_flattenable:
         raise TypeError(f"env: expected observations that flatten to a vector of numbers, got {space}.")
-    for picture in _pictures(space):
-        raise ValueError(
-            f"env: pixel observations {picture.shape} are no features to compare states by; expected a vector: "
-            "encode them first, for instance with gymnasium.wrappers.TransformObservation."
-        )
+    for part in _leaves(space):
+        if isinstance(part, spaces.Text):
+            raise TypeError(f"env: expected observations that flatten to a vector of numbers, got text, {part}.")
+        if isinstance(part, spaces.Box) and _is_picture(part):
+            raise ValueError(
+                f"env: pixel observations {part.shape} are no features to compare states by; expected a vector: "
+                "encode them first, for instance with gymnasium.wrappers.TransformObservation."
+            )
     return rows_of("observations", space)
 
 
@@ -118,17 +122,20 @@ def rows_of(name: str, space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
         flat = np.array(element).ravel() if box else np.asarray(spaces.flatten(space, element))
         if flat.shape != (dim,):
             raise ValueError(f"env: expected {name} of {dim} numbers as in {space}, got {flat.size}.")
-        return flat if flat.dtype in (np.float32, np.float64) else flat.astype(np.float64)
+        return float_rows(name, flat)
 
     return row
 
 
-def _pictures(space: spaces.Space[Any]) -> Iterator[spaces.Box]:
-    """Yields the boxes in ``space`` that hold pixels."""
+def _leaves(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:
+    """Yields the spaces that ``space`` is made of."""
     if isinstance(space, (spaces.Dict, spaces.Tuple)):
         for part in space.spaces.values() if isinstance(space, spaces.Dict) else space.spaces:
-            yield from _pictures(part)
-    elif isinstance(space, spaces.Box):
-        coloured = space.dtype == np.uint8 and len(space.shape) >= 3
-        if coloured or sum(length >= SMALLEST_PICTURE for length in space.shape) >= 2:
-            yield space
+            yield from _leaves(part)
+    else:
+        yield space
+
+
+def _is_picture(box: spaces.Box) -> bool:
+    coloured = box.dtype == np.uint8 and len(box.shape) >= 3
+    return coloured or sum(length >= SMALLEST_PICTURE for length in box.shape) >= 2

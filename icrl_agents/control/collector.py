@@ -63,15 +63,14 @@ class Collector:
         """Returns what ``actor`` does in ``num_steps`` steps of each copy.
 
         Raises:
-            ValueError: If an observation that the actor is to act on is not finite.
+            ValueError: If an observation that the actor is to act on, or a reward, is not finite.
         """
         rollout, chosen = Rollout(self._copies.num_envs), []
         for _ in range(num_steps):
             if self._copies.autoreset_mode is AutoresetMode.DISABLED and not self._running.all():
                 self._states = self._flat(self._copies.restart(~self._running))
                 self._running[:] = True
-            self._check_observations()
-            actions, log_probs = actor.sample(self._states, generator)
+            actions, log_probs = actor.sample(self._acted_on(), generator)
             chosen.append((actions, log_probs))
             self._step(rollout, actor, actions)
         valid = rollout.valid
@@ -82,7 +81,7 @@ class Collector:
         step = self._copies.step(actor.fitting(actions))
         terminated, truncated = np.array(step.terminated, dtype=bool), np.array(step.truncated, dtype=bool)
         valid = self._running.copy()
-        rewards = np.array(step.rewards, dtype=np.float64)
+        rewards = self._finite(step.rewards)
         rollout.add(self._states, rewards, self._flat(step.next_observations), terminated, truncated, valid)
         self.steps += int(valid.sum())
         self._returns += np.where(valid, rewards, 0.0)
@@ -94,13 +93,31 @@ class Collector:
             self._running = ~ended
         self._states = self._flat(step.observations)
 
-    def _check_observations(self) -> None:
-        wrong = self._states[torch.from_numpy(self._running) & ~torch.isfinite(self._states).all(-1)]
+    def _finite(self, rewards: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore"):
+            wrong = np.flatnonzero(self._running & ~np.isfinite(rewards.astype(np.float32)))
         if len(wrong):
             raise ValueError(
-                f"env: expected observations that are finite as float32, got {wrong[0].tolist()} after "
-                f"{self.steps} steps; mend or clip them, for instance with gymnasium.wrappers.TransformObservation."
+                f"env: expected rewards that are finite as float32, got {rewards[wrong[0]]} in copy {wrong[0]} after "
+                f"{self.steps} steps; mend or scale them, for instance with gymnasium.wrappers.TransformReward."
             )
+        return rewards
+
+    def _acted_on(self) -> Tensor:
+        """The states, those of copies that are about to restart 0: what they do is not heeded, whatever was last seen.
+
+        Raises:
+            ValueError: If another one is not finite.
+        """
+        running = torch.from_numpy(self._running)
+        wrong = (running & ~torch.isfinite(self._states).all(-1)).nonzero()[:, 0].tolist()
+        if wrong:
+            raise ValueError(
+                f"env: expected observations that are finite as float32, got {self._states[wrong[0]].tolist()} in copy "
+                f"{wrong[0]} after {self.steps} steps; mend or clip them, for instance with "
+                "gymnasium.wrappers.TransformObservation."
+            )
+        return self._states.masked_fill(~running[:, None], 0.0)
 
     def _flat(self, observations: object) -> Tensor:
         rows = [self._row(observation) for observation in observations]  # type: ignore[attr-defined]

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icrl_agents.arrays import reals
 from icrl_envs import arguments
 
+LARGEST_GAMMA = 1.0 - 1e-9
+"""Nearer to 1 rounding in P would leave fewer than six digits of a value."""
 TIE = 1e-10
-"""Action values closer than this are equal: the earlier action, or the one in use, is kept."""
+"""Action values closer than this share of the largest are equal: the earlier action, or the one in use, is kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +43,7 @@ class Experience:
         num_actions: A ≥ 1.
 
     Raises:
-        TypeError: If states or actions are not integers.
+        TypeError: If states or actions are not integers, or rewards no real numbers.
         ValueError: If they are out of range, a reward is not finite, or lengths disagree.
     """
 
@@ -62,7 +65,7 @@ class Experience:
             if array.ndim != 1 or ((array < 0) | (array >= limit)).any():
                 raise ValueError(f"{name}: expected shape (n,) with integers in 0 … {limit - 1}, got {array}.")
             object.__setattr__(self, name, array.astype(np.int64))
-        object.__setattr__(self, "rewards", np.asarray(self.rewards, dtype=np.float64))
+        object.__setattr__(self, "rewards", reals("rewards", self.rewards).numpy())
         lengths = {name: np.shape(getattr(self, name)) for name in ("states", "actions", "rewards", "next_states")}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"states, actions, rewards, next_states: expected one length, got {lengths}.")
@@ -81,11 +84,12 @@ class FiniteMDP:
     """S states, A actions in each, and no end.
 
     Args:
-        transitions: P(s′ | s, a), ``(S, A, S)``.
-        rewards: r(s, a), ``(S, A)``.
-        gamma: γ in [0, 1).
+        transitions: P(s′ | s, a), ``(S, A, S)``; an array, or a nested list of numbers.
+        rewards: r(s, a), ``(S, A)``; the same.
+        gamma: γ in [0, 1 − 1e-9].
 
     Raises:
+        TypeError: If P or r is no array of real numbers.
         ValueError: If shapes disagree, a number is not finite, or a row of P is no distribution.
     """
 
@@ -94,8 +98,11 @@ class FiniteMDP:
     gamma: float
 
     def __post_init__(self) -> None:
-        """Checks the arguments."""
-        arguments.discount(self.gamma)
+        """Checks the arguments, and makes arrays of them."""
+        if arguments.discount(self.gamma) > LARGEST_GAMMA:
+            raise ValueError(f"gamma: expected at most 1 - 1e-9, where values keep six digits, got {self.gamma!r}.")
+        for name in ("transitions", "rewards"):
+            object.__setattr__(self, name, reals(name, getattr(self, name)).numpy(force=True))
         S, A = self.rewards.shape if np.ndim(self.rewards) == 2 else (0, 0)
         if S == 0 or A == 0 or self.transitions.shape != (S, A, S):
             raise ValueError(
@@ -115,7 +122,7 @@ class FiniteMDP:
         Args:
             num_states: S ≥ 1.
             num_actions: A ≥ 1.
-            gamma: γ in [0, 1).
+            gamma: γ in [0, 1 − 1e-9].
             rng: Source of the states that follow, their probabilities, and the rewards, from U(−1, 1).
             branching: Number of states that can follow a pair, ≥ 1.
 
@@ -132,22 +139,33 @@ class FiniteMDP:
         return cls(P, rng.uniform(-1.0, 1.0, (S, A)), gamma)
 
     def values(self, policy: np.ndarray) -> np.ndarray:
-        """V = (I − γP_π)⁻¹ r_π of a deterministic policy, integers ``(S,)``; shape ``(S,)``."""
-        s = np.arange(len(self.rewards))
-        P, r = self.transitions[s, policy], self.rewards[s, policy]
-        return np.linalg.solve(np.eye(len(r)) - self.gamma * P, r)
+        """V = (I − γP_π)⁻¹ r_π of a deterministic policy, integers ``(S,)``; shape ``(S,)``.
+
+        Raises:
+            ValueError: If ``policy`` is not an action for each state, or a value overflows.
+        """
+        S, A = self.rewards.shape
+        policy = np.asarray(policy)
+        if policy.shape != (S,) or policy.dtype.kind not in "iu" or ((policy < 0) | (policy >= A)).any():
+            raise ValueError(f"policy: expected shape ({S},) with integers in 0 … {A - 1}, got {policy}.")
+        P, r = self.transitions[np.arange(S), policy], self.rewards[np.arange(S), policy]
+        v = np.linalg.solve(np.eye(S) - self.gamma * P, r)
+        if not np.isfinite(v).all():
+            raise ValueError("rewards: expected values within float64, got some that overflow; scale the rewards down.")
+        return v
 
     def action_values(self, policy: np.ndarray) -> np.ndarray:
         """q(s, a) = r(s, a) + γ Σ_s′ P(s′ | s, a) v(s′) of a policy, ``(S, A)``."""
         return self.rewards + self.gamma * self.transitions @ self.values(policy)
 
     def optimum(self) -> Optimum:
-        """The exact optimum, by policy iteration on P and r."""
-        policy = np.zeros(len(self.rewards), dtype=np.int64)
+        """The exact optimum, by policy iteration on P and r, until it comes to a policy where it has been."""
+        policy, seen = np.zeros(len(self.rewards), dtype=np.int64), set()
         while True:
+            seen.add(policy.tobytes())
             q = self.action_values(policy)
             improved = improvement(q, policy)
-            if (improved == policy).all():
+            if improved.tobytes() in seen:
                 return Optimum(policy, self.values(policy), q)
             policy = improved
 
@@ -179,4 +197,5 @@ def improvement(action_values: np.ndarray, policy: np.ndarray) -> np.ndarray:
         policy: The policy so far, integers ``(S,)``.
     """
     own = action_values[np.arange(len(policy)), policy]
-    return np.where(action_values.max(-1) > own + TIE, action_values.argmax(-1), policy)
+    tie = TIE * np.abs(action_values).max()
+    return np.where(action_values.max(-1) > own + tie, action_values.argmax(-1), policy)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import rounded_discounts
 from icrl_agents.context import Context
 
 
@@ -51,6 +52,9 @@ class Rollout:
 
         Args:
             gamma: Discount γ in [0, 1] of every transition that does not terminate.
+
+        Raises:
+            ValueError: If γ < 1 would be rounded to 1 in the type of the states.
         """
         states, rewards, next_states, terminated, truncated, valid = (
             torch.stack([torch.as_tensor(part) for part in column], dim=1) for column in zip(*self._rows, strict=True)
@@ -58,7 +62,8 @@ class Rollout:
         continues = ~(terminated | truncated)
         continues[:, -1] = False
         rewards = rewards.to(states)
-        discounts = torch.full_like(rewards, gamma).masked_fill(terminated.to(rewards.device), 0.0)
+        discounts = torch.full_like(rewards, gamma, dtype=torch.float64).masked_fill(terminated.to(rewards.device), 0.0)
+        discounts = rounded_discounts(discounts, rewards.dtype)
         columns = (states, rewards, discounts, next_states, continues)
         s, r, g, s_next, linked = (column[valid] for column in columns)
         return Context(s, r, g, s_next, contiguous=linked)

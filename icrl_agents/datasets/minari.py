@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import Env, spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 
-from icrl_agents.arrays import check_list
+from icrl_agents.arrays import check_list, float_rows
 from icrl_agents.collection.recorder import flattening, rows_of
 from icrl_agents.episode import Episode, episode_arrays
 from icrl_agents.extras import import_extra
@@ -119,7 +119,7 @@ def dataset_place(dataset_id: str) -> Path:
     import_extra("minari", "minari", "A Minari dataset")
     ids = import_extra("minari.dataset.minari_dataset", "minari", "A Minari dataset")
     storage = import_extra("minari.storage", "minari", "A Minari dataset")
-    parts = ids.DATASET_ID_RE.fullmatch(dataset_id)
+    parts = ids.DATASET_ID_RE.fullmatch(dataset_id) if isinstance(dataset_id, str) else None
     if parts is None or parts["version"] is None:
         raise ValueError(
             f"dataset id: expected (namespace/)name-v(version), such as cartpole/random-v0, got {dataset_id!r}."
@@ -189,8 +189,7 @@ def _leaf_lengths(batch: Any) -> Iterator[int]:  # noqa: ANN401
 def _rows(space: spaces.Space[Any], batch: Any, length: int, row: Callable[[Any], np.ndarray]) -> np.ndarray:  # noqa: ANN401
     """The rows ``(length, d)`` of a batch of elements, in which time is the first axis of every array."""
     if isinstance(space, spaces.Box):
-        flat = np.asarray(batch).reshape(len(batch), spaces.flatdim(space))
-        return flat if flat.dtype in (np.float32, np.float64) else flat.astype(np.float64)
+        return float_rows("dataset", np.asarray(batch).reshape(len(batch), spaces.flatdim(space)))
     rows = [row(element) for element in iterate(batch_space(space, length), batch)]
     return np.stack(rows) if rows else np.empty((0, spaces.flatdim(space)))
 

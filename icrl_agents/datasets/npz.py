@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from icrl_agents.arrays import check_list
-from icrl_agents.episode import Episode, episode_arrays
+from icrl_agents.episode import Episode, episode_actions, episode_arrays
 from icrl_agents.files import write_atomically
 
 _NEEDED = {"observations": 2, "rewards": 1, "lengths": 1, "terminated": 1}
@@ -41,24 +41,21 @@ def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = ""
     check_list("episodes", episodes, Episode)
     if not isinstance(about, str):
         raise TypeError(f"about: expected a string, got {type(about).__name__}.")
+    columns = []
     for i, episode in enumerate(episodes):
-        episode_arrays(i, episode)
+        columns.append((*episode_arrays(i, episode), episode_actions(i, episode)))
         expected, got = _shape(episodes[0]), _shape(episode)
         if got != expected:
             raise ValueError(f"episode {i}: expected (d, a) = {expected} as in episode 0, got {got}.")
-        if episode.actions is not None and len(episode.actions) != len(episode):
-            raise ValueError(
-                f"episode {i}: expected one action for each of its {len(episode)} rewards, got {len(episode.actions)}."
-            )
     arrays = {
-        "observations": np.concatenate([np.asarray(episode.observations) for episode in episodes]),
-        "rewards": np.concatenate([np.asarray(episode.rewards, dtype=np.float64) for episode in episodes]),
+        "observations": np.concatenate([observations.numpy(force=True) for observations, _, _ in columns]),
+        "rewards": np.concatenate([rewards.numpy(force=True) for _, rewards, _ in columns]),
         "lengths": np.array([len(episode) for episode in episodes]),
         "terminated": np.array([bool(episode.terminated) for episode in episodes]),
         "about": np.array(about),
     }
     if episodes[0].actions is not None:
-        arrays["actions"] = np.concatenate([np.asarray(episode.actions) for episode in episodes])
+        arrays["actions"] = np.concatenate([actions for _, _, actions in columns])
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     write_atomically(Path(path), buffer.getvalue())
@@ -72,6 +69,7 @@ def load_episodes(path: str | Path) -> list[Episode]:
 
     Raises:
         OSError: If it cannot be read.
+        TypeError: If an array is of another type than numbers.
         ValueError: If it is no such file: damaged, with arrays missing or of other names, or with shapes that disagree.
     """
     try:
@@ -94,15 +92,14 @@ def load_episodes(path: str | Path) -> list[Episode]:
         observations, rewards = arrays["observations"][start + i : end + i + 1], arrays["rewards"][start:end]
         episodes.append(Episode(observations, rewards, bool(arrays["terminated"][i]), actions))
         episode_arrays(i, episodes[-1])
+        episode_actions(i, episodes[-1])
     return episodes
 
 
 def _shape(episode: Episode) -> tuple[int, int | None]:
     """Dimensions of the observations and of the actions."""
-    actions = None if episode.actions is None else np.asarray(episode.actions)
-    if actions is not None and actions.ndim != 2:
-        raise ValueError(f"actions: expected shape (T, a), got {actions.shape}.")
-    return np.shape(episode.observations)[-1], None if actions is None else actions.shape[-1]
+    actions = None if episode.actions is None else np.shape(episode.actions)[-1]
+    return np.shape(episode.observations)[-1], actions
 
 
 def _check(path: str | Path, arrays: dict[str, np.ndarray]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import finite, floating
+from icrl_agents.arrays import finite, floating, near_power_of_two
 from icrl_agents.context import Context, check_context
 from icrl_agents.value_function import ValueFunction
 
@@ -20,7 +20,7 @@ def msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN
     """Mean squared value error Σ_i ρ_i (v_i − v*_i)².
 
     Args:
-        values: Estimated values v, ``(*batch, m)`` with m ≥ 1; the error of NaN or inf is not finite.
+        values: Estimated values v, ``(*batch, m)`` with m ≥ 1. Where a square overflows, the error is inf.
         targets: True values or Monte-Carlo returns v*, ``(m,)`` or ``(*batch, m)``.
         weights: ρ, non-negative, ``(m,)`` or ``(*batch, m)``, normalised here; for instance a stationary
             distribution, or the indicator of the states that count. Default uniform.
@@ -30,15 +30,15 @@ def msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN
 
     Raises:
         TypeError: If an argument is no array of numbers.
-        ValueError: If shapes disagree, a target that counts is not finite, or the weights are negative, not finite
-            or all zero.
+        ValueError: If shapes disagree, a value or target that counts is not finite, or the weights are negative, not
+            finite or all zero.
 
     Example:
         >>> msve([1.0, 3.0], targets=[0.0, 0.0])
         tensor(5., dtype=torch.float64)
     """
     values, targets, rho = _checked(values, targets, weights)
-    return _mean((values - targets).square(), rho)
+    return _mean(_gaps(values, targets).square(), rho)
 
 
 def relative_msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN401
@@ -47,8 +47,9 @@ def relative_msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # 
     It is NaN where the targets are all 0, since then there is no scale to compare with. Arguments of ``msve``.
     """
     values, targets, rho = _checked(values, targets, weights)
+    (gaps, gap_unit), (targets, unit) = _in_units(_gaps(values, targets)), _in_units(targets)
     power = _mean(targets.square(), rho)
-    return (_mean((values - targets).square(), rho) / power).masked_fill(power == 0, torch.nan)
+    return _times_square(_mean(gaps.square(), rho) / power, gap_unit / unit).masked_fill(power == 0, torch.nan)
 
 
 def centred_msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN401
@@ -57,7 +58,8 @@ def centred_msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # n
     Arguments of ``msve``.
     """
     values, targets, rho = _checked(values, targets, weights)
-    return _variance(values - targets, rho)
+    gaps, unit = _in_units(_gaps(values, targets))
+    return _times_square(_variance(gaps, rho), unit)
 
 
 def relative_centred_msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN401
@@ -67,9 +69,11 @@ def relative_centred_msve(values: Any, targets: Any, weights: Any = None) -> Ten
     Arguments of ``msve``.
     """
     values, targets, rho = _checked(values, targets, weights)
+    (gaps, gap_unit), (targets, unit) = _in_units(_gaps(values, targets)), _in_units(targets)
     variance = _variance(targets, rho)
     rounding = (16 * torch.finfo(targets.dtype).eps) ** 2 * _mean(targets.square(), rho)
-    return (_variance(values - targets, rho) / variance).masked_fill(variance <= rounding, torch.nan)
+    ratio = _times_square(_variance(gaps, rho) / variance, gap_unit / unit)
+    return ratio.masked_fill(variance <= rounding, torch.nan)
 
 
 def td_loss(value_function: ValueFunction, context: Context, depths: Sequence[int] | None = None) -> Tensor:
@@ -81,7 +85,7 @@ def td_loss(value_function: ValueFunction, context: Context, depths: Sequence[in
         depths: At least one depth ℓ in 0 … ``value_function.max_depth``; default all of them.
 
     Returns:
-        ``(*batch, len(depths))``.
+        ``(*batch, len(depths))``; inf where a square overflows.
 
     Raises:
         ValueError: If a depth is out of range, or there is none.
@@ -110,6 +114,7 @@ def _checked(values: Any, targets: Any, weights: Any) -> tuple[Tensor, Tensor, T
     dtype = torch.promote_types(values.dtype, targets.dtype)
     unread = rho == 0
     values, targets = (t.to(dtype).masked_fill(unread, 0.0) for t in torch.broadcast_tensors(values, targets))
+    finite("values", values)
     finite("targets", targets)
     return values, targets, rho.to(dtype) / rho.to(dtype).sum(-1, keepdim=True)
 
@@ -120,6 +125,25 @@ def _fitting(name: str, array: Any, values: Tensor) -> Tensor:  # noqa: ANN401
         expected = " or ".join(dict.fromkeys((str(tuple(values.shape)), str(tuple(values.shape[-1:])))))
         raise ValueError(f"{name}: expected shape {expected} to match the values, got {tuple(tensor.shape)}.")
     return tensor
+
+
+def _in_units(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows ``(*batch, m)`` over powers of two near their largest |x|, to be squared, and those, ``(*batch,)``."""
+    largest = numbers.abs().amax(-1, keepdim=True)
+    unit = torch.where(largest > 0, near_power_of_two(largest), 1.0)
+    return numbers / unit, unit[..., 0]
+
+
+def _times_square(number: Tensor, unit: Tensor) -> Tensor:
+    """``number · unit²``, 0 where ``number`` is, however large the square."""
+    unit = unit.clamp(max=torch.finfo(unit.dtype).max)
+    return number * unit * unit
+
+
+def _gaps(values: Tensor, targets: Tensor) -> Tensor:
+    gaps = values - targets
+    finite("values", gaps, " after the targets are taken away")
+    return gaps
 
 
 def _mean(numbers: Tensor, rho: Tensor) -> Tensor:

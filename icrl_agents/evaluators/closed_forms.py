@@ -214,7 +214,7 @@ def _solve(
     """Solves ``matrix @ x = right``; ValueError if that is singular or hopelessly ill-conditioned."""
     if len(matrix) == 0:
         return right
-    reciprocal = float(reciprocal_condition(matrix, scale))
+    reciprocal = float(reciprocal_condition(matrix, scale).detach())
     if not reciprocal >= SMALLEST_RECIPROCAL_CONDITION:
         rank = int(torch.linalg.matrix_rank(matrix))
         remedy = f"larger than {ridge:g}" if ridge else f"> 0, for instance {1e-6 * len(right):g}"

@@ -66,7 +66,7 @@ class Nystrom:
     Args:
         landmarks: m ≥ 1, distinct states of the context, drawn at random: more for a narrower kernel; all if fewer.
         seed: Of the draws.
-        sample: Number of states on which the error is estimated, ≥ 1.
+        sample: Number of states on which the error is estimated, ≥ 1, drawn at random; all if fewer.
     """
 
     landmarks: int = 500
@@ -146,7 +146,10 @@ class Nystrom:
     ) -> float:
         """‖Φ a − K w‖ / ‖K w‖ over a sample of states: 0 where the sweeps were those of the exact kernel."""
         states = context.states[context.mask]
-        chosen = torch.randint(len(states), (self.sample,), generator=generator).to(states.device)
+        chosen = torch.arange(len(states))
+        if self.sample < len(states):
+            chosen = torch.randint(len(states), (self.sample,), generator=generator)
+        chosen = chosen.to(states.device)
         exact = attention.expand(states[chosen], w[:, None])[:, 0]
         keys = torch.ones_like(chosen, dtype=torch.bool)
         approximate = landmarks.rows(states[chosen], keys)[1] @ (landmarks.B @ a)

@@ -33,7 +33,7 @@ def true_msve(values: np.ndarray, truth: GroundTruth) -> Measured:
         truth: v̂.
 
     Raises:
-        ValueError: If there is not one value for each state.
+        ValueError: If there is not one finite value for each state.
     """
     gaps, noise = _checked(values, truth)
     return _measured(gaps, noise, float(noise.mean()), truth.continuations)
@@ -60,4 +60,6 @@ def _checked(values: np.ndarray, truth: GroundTruth) -> tuple[np.ndarray, np.nda
     values = np.asarray(values, dtype=np.float64)
     if values.shape != truth.values.shape:
         raise ValueError(f"values: expected one for each of {len(truth.values)} states, got shape {values.shape}.")
+    if not np.isfinite(values).all():
+        raise ValueError(f"values: expected finite numbers, got {values[~np.isfinite(values)][0]}.")
     return values - truth.values, np.square(truth.standard_errors)

@@ -23,12 +23,26 @@ class GroundTruth:
         returns: Of each continuation, ``(m, n)``.
         gamma: Discount γ.
         horizon: Rewards in each return, unless the process terminated before.
+
+    Raises:
+        ValueError: If there are no m observations and m × n finite returns, m ≥ 1 and n ≥ 2.
     """
 
     observations: np.ndarray
     returns: np.ndarray
     gamma: float
     horizon: int
+
+    def __post_init__(self) -> None:
+        """Checks the arrays."""
+        shape = np.shape(self.returns)
+        if len(shape) != 2 or shape[0] < 1 or shape[1] < 2 or np.shape(self.observations)[:1] != shape[:1]:
+            raise ValueError(
+                "returns: expected two for each state at least, (m, n), and observations (m, d), got shapes "
+                f"{shape} and {np.shape(self.observations)}."
+            )
+        if self.returns.dtype.kind != "f" or not np.isfinite(self.returns).all():
+            raise ValueError("returns: expected finite floating numbers, got NaN, inf or another type.")
 
     @property
     def continuations(self) -> int:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from icrl_envs import arguments
 
 CHAINS = ("boyan", "loop", "cartpole")
 FORMS = ("temporal_shift", "dual_head", "linear")
 LOSSES = ("td", "mc", "neu", "value")
 ALGORITHMS = ("td", "residual_gradient", "average_reward")
+MOST_FEATURES = 20_000
+"""Weights are d × d, 3.2 GB of float64; more are taken for a slip."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +105,9 @@ class PretrainConfig:
         arguments.integer("steps", self.steps, 0)
         arguments.integer("evaluate_every", self.evaluate_every, 1)
         arguments.integer("seed", self.seed, 0)
-        arguments.discount(self.gamma)
+        gamma = arguments.discount(self.gamma)
+        if self.precision == "float32" and np.float32(gamma) == 1:
+            raise ValueError(f"gamma: {gamma!r} would be 1 in float32; take a smaller one, or precision 'float64'.")
         arguments.real("trace_decay", self.trace_decay, 0.0, 1.0)
         for name in ("initial_scale", "weight_decay"):
             arguments.real(name, getattr(self, name), 0.0)
@@ -123,13 +129,14 @@ class PretrainConfig:
 
     def _check_features(self) -> None:
         if self.num_features is None:
+            arguments.integer("num_states", self.num_states, 2, MOST_FEATURES if self.features == "one_hot" else None)
             return
         if self.chain == "cartpole":
             raise ValueError(
                 f"num_features: expected none for cartpole, whose states are seen, got {self.num_features}."
             )
         smallest = self.num_states if self.features == "one_hot" else 1
-        arguments.integer("num_features", self.num_features, smallest)
+        arguments.integer("num_features", self.num_features, smallest, MOST_FEATURES)
 
     def _check_combinations(self) -> None:
         if self.form == "linear" and self.parametrisation == "full":

@@ -134,9 +134,18 @@ def _model(path: str, env: gym.Env[Any, Any]) -> Any:  # noqa: ANN401
     model = load_model(path)
     for name in ("observation_space", "action_space"):
         expected, got = getattr(model, name), getattr(env, name)
-        if type(expected) is not type(got) or expected.shape != got.shape:
+        if type(expected) is not type(got) or expected.shape != got.shape or _sizes(expected) != _sizes(got):
             raise ValueError(f"policy: {path} was trained with {name} {expected}, the environment has {got}.")
     return model
+
+
+def _sizes(space: gym.spaces.Space[Any]) -> list[Any]:
+    """What a model was trained for beside the shape: numbers of actions, and spaces inside; not the bounds of a box."""
+    if isinstance(space, gym.spaces.Dict):
+        return [(name, type(part), part.shape, _sizes(part)) for name, part in space.spaces.items()]
+    if isinstance(space, gym.spaces.Discrete):
+        return [int(space.n), int(space.start)]
+    return space.nvec.tolist() if isinstance(space, gym.spaces.MultiDiscrete) else []
 
 
 def _with_random_actions(policy: Any, epsilon: float, space: gym.spaces.Space[Any]) -> Any:  # noqa: ANN401

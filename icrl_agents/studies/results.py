@@ -8,10 +8,11 @@ import dataclasses
 import functools
 import hashlib
 import io
+import itertools
 import json
 import platform
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,12 +64,29 @@ def open_folder(folder: Path, config: Any, *others: Path) -> None:  # noqa: ANN4
         write_atomically(folder / CONFIG, (json.dumps(described, indent=2) + "\n").encode())
 
 
+@contextlib.contextmanager
+def opened_folder(folder: Path, config: Any) -> Iterator[None]:  # noqa: ANN401 - a dataclass instance
+    """Opens ``folder`` as ``open_folder`` does, and leaves it, its new parents too, at an error before any result."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    open_folder(folder, config)
+    try:
+        yield
+    except Exception:
+        leave_folder(folder)
+        with contextlib.suppress(OSError):  # where there are results, or another run has written meanwhile
+            for parent in made[1:]:
+                parent.rmdir()
+        raise
+
+
 def leave_folder(folder: Path) -> None:
     """Takes away what ``open_folder`` has made where nothing was added to it, so that other options are not refused."""
-    if [path.name for path in folder.iterdir() if not is_partial(path)] == [CONFIG]:
+    there = sorted(path for path in folder.rglob("*") if not is_partial(path))
+    if [path for path in there if not path.is_dir()] == [folder / CONFIG]:
         (folder / CONFIG).unlink()
         with contextlib.suppress(OSError):  # where another run is writing there
-            folder.rmdir()
+            for place in [path for path in reversed(there) if path.is_dir()] + [folder]:
+                place.rmdir()
 
 
 def read_folder(folder: Path, option: str = "out") -> dict[str, Any] | None:
@@ -98,7 +116,7 @@ def read_folder(folder: Path, option: str = "out") -> dict[str, Any] | None:
 def write_rows(folder: Path, rows: Iterable[Any], name: str = ROWS) -> None:
     """Writes dataclass instances as ``name``, numbers in full precision, None as an empty field.
 
-    A file of that name whose rows are others is kept beside it, with a warning.
+    A file of that name whose rows are others is kept beside it, with a warning; so are those kept before.
     """
     rows = [dataclasses.asdict(row) for row in rows]
     buffer = io.StringIO(newline="")
@@ -107,7 +125,9 @@ def write_rows(folder: Path, rows: Iterable[Any], name: str = ROWS) -> None:
     writer.writerows(rows)
     path, content = folder / name, buffer.getvalue().encode()
     if path.exists() and _timeless(path.read_bytes()) != _timeless(content):
-        kept = path.with_name(f"{path.stem}.before{path.suffix}")
+        numbers = itertools.chain([""], map(".{}".format, itertools.count(2)))
+        places = (path.with_name(f"{path.stem}{number}.before{path.suffix}") for number in numbers)
+        kept = next(place for place in places if not place.exists())
         write_atomically(kept, path.read_bytes())
         warnings.warn(f"{path}: held other rows, which are kept as {kept.name}.", stacklevel=2)
     write_atomically(path, content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 from tqdm import tqdm
@@ -14,7 +15,7 @@ from icrl_agents.studies.pretrain.config import PretrainStudyConfig
 from icrl_agents.studies.pretrain.figures import attention_figure, generalisation_figure, training_figure
 from icrl_agents.studies.pretrain.generalisation import GeneralisationRow, generalisation
 from icrl_agents.studies.pretrain.summary import table
-from icrl_agents.studies.results import open_folder, write_rows
+from icrl_agents.studies.results import opened_folder, write_rows
 from icrl_agents.value_function import DivergenceError
 
 
@@ -28,12 +29,18 @@ def run(config: PretrainStudyConfig) -> list[PretrainResult]:
     if config.tensorboard:
         check_tensorboard()
     check_device(config.device)
-    folder = config.folder
-    if is_first():
-        open_folder(folder, config)
+    with opened_folder(config.folder, config) if is_first() else contextlib.nullcontext():
+        results = _trained(config)
+        if is_first():
+            _report(config, results)
+    return results
+
+
+def _trained(config: PretrainStudyConfig) -> list[PretrainResult]:
+    """Trains on each seed, and saves."""
     results: list[PretrainResult] = []
     for training in config.trainings():
-        place = folder / f"seed_{training.seed}"
+        place = config.folder / f"seed_{training.seed}"
         try:
             result = pretrain(training, folder=place, progress=True, tensorboard=config.tensorboard)
         except DivergenceError as error:
@@ -41,8 +48,12 @@ def run(config: PretrainStudyConfig) -> list[PretrainResult]:
         if is_first():
             result.transformer.save_pretrained(place)
         results.append(result)
-    if not is_first():
-        return results
+    return results
+
+
+def _report(config: PretrainStudyConfig, results: list[PretrainResult]) -> None:
+    """Tests, writes rows and figures, and prints the table."""
+    folder = config.folder
     tests: list[GeneralisationRow] = []
     for result in tqdm(results, desc="generalisation", unit="seed", file=sys.stderr):
         tests += generalisation(result)
@@ -54,4 +65,3 @@ def run(config: PretrainStudyConfig) -> list[PretrainResult]:
     print(table(results, tests))
     print(f"\nIn {folder}: config.json, rows.csv, generalisation.csv, training.png, attention.png, generalisation.png,")
     print("and in seed_K/ the pretrained transformer and the state of its training.")
-    return results

@@ -16,6 +16,8 @@ KernelName = Literal["rbf", "exponential"]
 KERNELS: tuple[KernelName, ...] = ("rbf", "exponential")
 SCALES = (1e-100, 1e100)
 """Least and largest scale, and multiple of one, whose square is a positive number."""
+MOST_NUMBERS = 10**8
+"""In all states that are seen and asked about, 0.8 GB; more are taken for a slip."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +95,17 @@ class RKHSConfig:
         arguments.seeds(self.seeds, self.first_seed)
         arguments.real("ridge", self.ridge, 0.0)
         check_execution(self.executor, self.workers, self.ray_address)
+        self._check_size()
         for kernel, dim in itertools.product(self.kernels, self.dims):
             self._check_process(kernel, dim)
+
+    def _check_size(self) -> None:
+        states = max(*self.lengths, self.mismatch_length) + self.test_states
+        if states * max(self.dims) > MOST_NUMBERS:
+            raise ValueError(
+                f"dims: expected at most {MOST_NUMBERS:,} numbers in all states of a cell, got {max(self.dims):,} "
+                f"dimensions of {states:,} states (--lengths, --mismatch-length and --test-states)."
+            )
 
     def scale(self, kernel: str) -> float:
         """Length scale or temperature of a kernel."""

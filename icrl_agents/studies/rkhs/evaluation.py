@@ -27,6 +27,8 @@ SOFTMAX, KERNEL, CLOSED, LINEAR = "softmax", "kernel", "kernel LSTD", "LSTD"
 TRANSFORMERS = (SOFTMAX, KERNEL)
 _KERNELS = {"rbf": kernels.RBF, "exponential": kernels.Exponential}
 TEST_STREAM = 1
+LEAST_POWER = 0.01
+"""Mean square of the value in the test states below which a warning says so; it is 1 in all states together."""
 
 
 class Cell(NamedTuple):
@@ -112,6 +114,12 @@ def evaluate(config: RKHSConfig, cell: Cell) -> Iterator[Row]:
     process, episode = process_of(config, cell), trajectory(config, cell)
     rng = np.random.default_rng([cell.seed, TEST_STREAM])
     states = rng.normal(0.0, process.stationary_scale, (config.test_states, cell.dim))
+    if (power := float(np.square(process.values(states)).mean())) < LEAST_POWER:
+        warnings.warn(
+            f"{cell.kernel} value in {cell.dim}-D, seed {cell.seed}: its mean square in the test states is {power:.1g} "
+            "and not 1, so hidden in rare states that errors say nothing; take a larger scale or fewer dimensions.",
+            stacklevel=2,
+        )
     for fit in fits(config, cell.kernel):
         asked = _asked(config, process, first_steps(episode, fit.length), states)
         for name in TRANSFORMERS:

@@ -117,12 +117,19 @@ def _row(
 
 
 def _error(transformer: InContextTransformer, expected: np.ndarray, sample: Sample) -> float:
-    """Of what the forward pass reads out of the query columns, and of the fitted value function."""
+    """Of what the forward pass reads out of the query columns, and of the fitted value function.
+
+    Where the algorithm itself diverges the latter is refused, and the former must diverge with it, layer by layer.
+    """
     everywhere = torch.cat([sample.context.states, torch.as_tensor(sample.queries).to(sample.context.points)])
     read_out = cast(Layer, transformer.blocks[0]).read_out
     columns = [read_out(tokens)[-len(everywhere) :] for tokens in transformer.hidden_states(sample.context, everywhere)]
+    error = largest_error(torch.stack(columns), expected)
     try:
         fitted = transformer.fit(sample.context).by_depth(everywhere).mT
-    except DivergenceError:  # of a layer that is not the sweep it should be
-        return float("inf")
-    return max(largest_error(torch.stack(columns), expected), largest_error(fitted, expected))
+    except DivergenceError:
+        bound = float(sample.context.rewards.abs().max() / (1.0 - sample.context.discounts.max()))
+        return (
+            error if np.abs(expected).max() > bound else float("inf")
+        )  # of a layer that is not the sweep it should be
+    return max(error, largest_error(fitted, expected))

@@ -10,6 +10,7 @@ import torch
 
 from icrl_agents import constructions, kernels
 from icrl_agents.collection import collect
+from icrl_agents.context import Context
 from icrl_agents.diagnostics import relative_msve
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.constructions import DEPTH, KERNEL, SOFTMAX
@@ -17,7 +18,7 @@ from icrl_agents.studies.verify.plain import squared_distance
 from icrl_agents.studies.verify.rows import Row
 from icrl_agents.studies.verify.samples import GAMMA
 from icrl_agents.transformer import InContextTransformer
-from icrl_agents.value_function import Evaluator
+from icrl_agents.value_function import DivergenceError, Evaluator
 from icrl_envs import RKHSProcess
 
 NUM_SAMPLES, NUM_STATES = 20_000, 5
@@ -93,4 +94,16 @@ def _errors(config: VerifyConfig, evaluator: Evaluator, num_steps: int) -> np.nd
     processes: list[RKHSProcess] = env.unwrapped.processes  # type: ignore[attr-defined]
     states = np.random.default_rng(config.first_seed).normal(0.0, processes[0].stationary_scale, (500, 1))
     exact = torch.as_tensor(np.stack([_value(process, states) for process in processes]))
-    return relative_msve(evaluator.fit(context)(torch.as_tensor(states)).cpu(), exact).numpy()
+    try:
+        return relative_msve(evaluator.fit(context)(torch.as_tensor(states)).cpu(), exact).numpy()
+    except DivergenceError:
+        each = zip(context.states, context.rewards, context.discounts, context.next_states, exact, strict=True)
+        return np.array([_error(evaluator, Context(*parts), states, true) for *parts, true in each])
+
+
+def _error(evaluator: Evaluator, context: Context, states: np.ndarray, exact: torch.Tensor) -> float:
+    """Relative MSVE of one task; infinite where the sweeps diverge."""
+    try:
+        return float(relative_msve(evaluator.fit(context)(torch.as_tensor(states)).cpu(), exact))
+    except DivergenceError:
+        return float("inf")

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.machine import check_device, one_thread
-from icrl_agents.studies.results import open_folder, write_rows
+from icrl_agents.studies.results import opened_folder, write_rows
 from icrl_agents.studies.verify.attention import check_attention
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.constructions import check_constructions
@@ -44,7 +44,17 @@ def run(config: VerifyConfig) -> int:
         ValueError: If the output folder holds another run, or the device is not there.
     """
     check_device(config.device)
-    open_folder(config.out, config)
+    with opened_folder(config.out, config):
+        rows = _checked(config)
+        write_rows(config.out, rows)
+    failed = sum(not row.passed for row in rows)
+    print(table(rows))
+    print(f"\n{len(rows) - failed} of {len(rows)} claims hold. In {config.out}: config.json, rows.csv and figures.")
+    return 1 if failed else 0
+
+
+def _checked(config: VerifyConfig) -> list[Row]:
+    """The rows of all topics."""
     rows: list[Row] = []
     bar = tqdm(total=len(config.topics), desc="verifying", unit="topic", file=sys.stderr)
     with one_thread(), warnings.catch_warnings(), bar as progress:
@@ -55,11 +65,7 @@ def run(config: VerifyConfig) -> int:
                 rows.append(row)
                 progress.set_postfix_str(f"{topic}: {row.claim}")
             progress.update()
-    write_rows(config.out, rows)
-    failed = sum(not row.passed for row in rows)
-    print(table(rows))
-    print(f"\n{len(rows) - failed} of {len(rows)} claims hold. In {config.out}: config.json, rows.csv and figures.")
-    return 1 if failed else 0
+    return rows
 
 
 def _rows(topic: str, config: VerifyConfig) -> Iterator[Row]:
