@@ -25,7 +25,7 @@ class _Radial(nn.Module):
     """What the kernels of a scaled Euclidean distance ρ = ‖(x − x′)/ℓ‖ share.
 
     Distances are computed from differences, not from ‖x‖² + ‖x′‖² − 2xᵀx′, which loses all digits where states are
-    close and far from the origin. Squares alone are expanded, around the centre and in float64, where that is exact to 1e-12.
+    close and far from the origin. Squares alone are expanded, around the centre, in float64, where exact to 1e-12.
     """
 
     length_scale: Tensor | None

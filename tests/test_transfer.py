@@ -24,6 +24,7 @@ from icrl_agents.studies.transfer.failures import failures, failures_table
 from icrl_agents.studies.transfer.run import cells_of, rows_of, run
 from icrl_agents.studies.transfer.summary import Summary, mean_estimate, ratio_estimate
 from icrl_agents.studies.transfer.trajectories import Request, Trajectories, gathered
+from icrl_agents.studies.transfer.truth import held_out_truth
 from icrl_agents.transformer import InContextTransformer
 
 SMALL = {
@@ -320,6 +321,36 @@ def test_adaptive_rows_are_those_of_the_mixture(collected):
     assert math.isfinite(row.centred_msve)
 
 
+def test_true_errors_are_those_against_means_of_continuations(finished, tmp_path, capsys):
+    config = dataclasses.replace(finished[0], depth=2, truth_states=2, continuations=3, out=tmp_path / "out")
+    summary = run(config)
+    (cell,) = cells_of(config).values()
+    numbers = {"gamma": 0.7, "tail": 10, "states_per_episode": 2, "continuations": 3}
+    truth = held_out_truth(cell[1], tmp_path / "again", **numbers)
+    values = evaluators(config, dim=10)["softmax"].fit(
+        Context.from_episodes(gathered(cell[1], tmp_path / "again").context, 0.7)
+    )
+
+    def centred(guess):  # what the noise of the means puts into the variance of the errors is taken away
+        errors = [v - np.mean(g) for v, g in zip(guess, truth.returns, strict=True)]
+        noise = [np.var(g, ddof=1) / 3 for g in truth.returns]
+        return np.var(errors) - (1 - 1 / 4) * np.mean(noise)
+
+    variance = centred([0.0] * 4)
+    for depth, row in enumerate(summary.rows[:3]):
+        assert (row.evaluator, row.depth) == ("softmax", depth)
+        error = centred([float(values.at_depth(depth)(x)) for x in truth.observations])
+        assert row.true_centred_msve == pytest.approx(error)
+        assert row.true_variance == pytest.approx(variance)
+        assert summary.true_error("reach-v3", "low", "softmax", depth).mean == pytest.approx(error / variance)
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[0].split()[-1] == "true"
+    assert "True: centred, against means of 3 continuations from each of 2 states" in printed
+    for row, before in zip(summary.rows[:3], finished[1].rows[:3], strict=True):
+        assert row.td_loss == pytest.approx(before.td_loss)
+        assert math.isnan(before.true_variance)
+
+
 def test_failures_are_what_is_left_above_the_limits_and_nothing_where_nothing_varies():
     cells = {"fine": (0.1, 0.1, 1.0), "lossy": (0.5, 0.1, 1.0), "wrong": (0.1, 0.6, 4.0), "still": (0.1, 0.6, 0.0)}
     rows = [
@@ -341,6 +372,12 @@ def test_failures_are_what_is_left_above_the_limits_and_nothing_where_nothing_va
         ["wrong", "low", "0.10", "0.10", "0.60", "0.60", "3.00", "2.00"],
     ]
     assert len(failures_table(Summary([row for row in rows if row.domain == "fine"])).splitlines()) == 1
+    true = Summary(dataclasses.replace(row, true_centred_msve=0.2, true_variance=4.0) for row in rows)
+    *_, lossy, wrong = failures_table(true).splitlines()
+    assert [lossy.split()[4:8], wrong.split()[4:8]] == [
+        ["0.10", "0.10", "0.05", "0.05"],
+        ["0.60", "0.60", "0.05", "0.05"],
+    ]
 
 
 @pytest.mark.parametrize(
@@ -365,6 +402,9 @@ def test_failures_are_what_is_left_above_the_limits_and_nothing_where_nothing_va
         ({"length_scale": 0.0}, "length_scale must be"),
         ({"kernel_length_scale": math.nan}, "kernel_length_scale must be"),
         ({"ridge": -1.0}, "ridge must be"),
+        ({"continuations": -1}, "continuations must be"),
+        ({"continuations": 1}, "continuations: expected 0, or 2 and more"),
+        ({"continuations": 2, "truth_states": 30}, "truth_states: expected at most 21, got 30"),
         ({"workers": -1}, "workers must be"),
         ({"executor": "cluster"}, "executor must be one of"),
         ({"ray_address": "auto"}, "ray_address: expected executor 'ray'"),

@@ -74,10 +74,6 @@ class AdaptConfig:
         arguments.integer("depth", self.depth, 1)
         arguments.real("caution", self.caution, 0.0)
         arguments.real("return_weight", self.return_weight, 0.0)
-        arguments.integer("continuations", self.continuations, 0)
-        arguments.integer("truth_states", self.truth_states, 1)
-        if self.continuations and self.truth_states > self.steps - self.tail + 1:
-            raise ValueError(f"truth_states: expected at most {self.steps - self.tail + 1}, got {self.truth_states}.")
 
     @property
     def depths(self) -> tuple[int, ...]:
@@ -87,5 +83,6 @@ class AdaptConfig:
     def transfer(self) -> TransferConfig:
         """The configuration whose cells and trajectories these are."""
         shared = ("domains", "noise", "seeds", "first_seed", "context_episodes", "held_out_episodes", "steps", "tail")
-        where = ("gamma", "cache", "executor", "workers", "ray_address", "device")
-        return TransferConfig(**{name: getattr(self, name) for name in (*shared, *where)})
+        truth = ("gamma", "continuations", "truth_states")
+        where = ("cache", "executor", "workers", "ray_address", "device")
+        return TransferConfig(**{name: getattr(self, name) for name in (*shared, *truth, *where)})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 
 from icrl_agents.execution import executor
-from icrl_agents.ground_truth import GroundTruth
 from icrl_agents.machine import check_device
 from icrl_agents.studies.adapt.config import AdaptConfig
 from icrl_agents.studies.adapt.evaluation import Row, adaptive, evaluate
@@ -15,7 +14,7 @@ from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.results import identity, open_folder, write_rows
 from icrl_agents.studies.transfer.run import cells_of
 from icrl_agents.studies.transfer.trajectories import Request, default_cache, gathered
-from icrl_agents.studies.transfer.truth import held_out_truth
+from icrl_agents.studies.transfer.truth import truth_of
 
 
 def run(config: AdaptConfig) -> Summary:
@@ -50,17 +49,4 @@ def rows_of(config: AdaptConfig, cell: tuple[str, Request]) -> list[Row]:
     """Computes one cell: a noise level's name, and its trajectories as a request."""
     noise, request = cell
     trajectories = gathered(request, config.cache or default_cache())
-    return list(evaluate(config, adaptive(config), request, noise, trajectories, _truth(config, request)))
-
-
-def _truth(config: AdaptConfig, request: Request) -> GroundTruth | None:
-    if config.continuations == 0:
-        return None
-    return held_out_truth(
-        request,
-        config.cache or default_cache(),
-        gamma=config.gamma,
-        tail=config.tail,
-        states_per_episode=config.truth_states,
-        continuations=config.continuations,
-    )
+    return list(evaluate(config, adaptive(config), request, noise, trajectories, truth_of(config.transfer(), request)))

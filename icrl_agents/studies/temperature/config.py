@@ -100,11 +100,6 @@ class TemperatureConfig:
         if len(scales) < 3 or any(low >= high for low, high in itertools.pairwise(scales)):
             raise ValueError(f"length_scales: expected three or more, ascending, got {scales}.")
         arguments.integer("depth", self.depth, 1)
-        arguments.integer("truth_states", self.truth_states, 1)
-        if arguments.integer("continuations", self.continuations, 0) == 1:
-            raise ValueError("continuations: expected 0, or 2 and more for a standard error, got 1.")
-        if self.continuations and self.truth_states > self.steps - self.tail + 1:
-            raise ValueError(f"truth_states: expected at most {self.steps - self.tail + 1}, got {self.truth_states}.")
 
     @property
     def depths(self) -> list[int]:
@@ -114,5 +109,6 @@ class TemperatureConfig:
     def transfer(self) -> TransferConfig:
         """The configuration whose cells and trajectories these are."""
         shared = ("domains", "noise", "seeds", "first_seed", "context_episodes", "held_out_episodes", "steps", "tail")
-        where = ("gamma", "observation", "cache", "executor", "workers", "ray_address", "device")
-        return TransferConfig(**{name: getattr(self, name) for name in (*shared, *where)})
+        truth = ("gamma", "observation", "continuations", "truth_states")
+        where = ("cache", "executor", "workers", "ray_address", "device")
+        return TransferConfig(**{name: getattr(self, name) for name in (*shared, *truth, *where)})

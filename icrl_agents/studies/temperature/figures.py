@@ -23,7 +23,7 @@ from icrl_agents.studies.temperature.summary import Measure, Summary
 COLOURS = ("#0b6fb8", "#d97706", "#15803d", "#9333ea")
 MOST = 4.0
 """End of the colours of a similarity matrix."""
-SHOWN = (0.001, 3.0)
+SHOWN = (0.0007, 3.0)
 """Relative losses that the curves show."""
 
 
@@ -58,7 +58,9 @@ def curves_figure(summary: Summary, measure: Measure, path: Path) -> None:
             axis.grid(alpha=0.25, linewidth=0.5)
             axis.set_ylim(*SHOWN)
     handles = [Line2D([], [], color=colour, label=f"{noise} noise") for colour, noise in _coloured(summary)]
-    handles += [Line2D([], [], color="black", linestyle=style, label=kernel) for kernel, style in styles.items()]
+    handles += [
+        Line2D([], [], color="black", linestyle=style, label=_words(kernel)) for kernel, style in styles.items()
+    ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
     for axis in axes[-1]:
         axis.set_xlabel("ℓ (exponential: √temperature)", fontsize=8)
@@ -111,7 +113,7 @@ def offset_figure(summary: Summary, path: Path) -> None:
                 axis.plot(summary.depths, errors.mean(1), "o-", color=colour, markersize=3, label=title)
                 low, high = errors.min(1), errors.max(1)
                 axis.fill_between(summary.depths, low, high, color=colour, alpha=0.15, linewidth=0)
-            axis.set_title(f"{method} TD, {kernel}, ℓ = {summary.length_scales[scale]:g}", fontsize=8)
+            axis.set_title(f"{method} TD, {_words(kernel)}, ℓ = {summary.length_scales[scale]:g}", fontsize=8)
             axis.set(xscale="log", yscale="log")
             axis.set_xticks(summary.depths, [str(depth) for depth in summary.depths])
             axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -135,6 +137,10 @@ def _error(
         error, power = (summary.column(*cell, *bank, depth, each)[:, scale] for each in (name, "return_power"))
         logs.append(np.log((error + 1e-4) / (power + 1e-4)))
     return np.exp(np.mean(logs, axis=0))
+
+
+def _words(kernel: str) -> str:
+    return kernel.replace("_", " ")
 
 
 def _coloured(summary: Summary) -> list[tuple[str, str]]:

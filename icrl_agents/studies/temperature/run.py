@@ -15,7 +15,7 @@ from icrl_agents.studies.temperature.report import report
 from icrl_agents.studies.temperature.summary import TD_LOSS, Summary
 from icrl_agents.studies.transfer.run import cells_of
 from icrl_agents.studies.transfer.trajectories import Request, default_cache, gathered
-from icrl_agents.studies.transfer.truth import held_out_truth
+from icrl_agents.studies.transfer.truth import truth_of
 
 FIGURES = ("td_loss.png", "value_error.png", "similarity.png", "offset.png")
 
@@ -48,9 +48,5 @@ def run(config: TemperatureConfig) -> Summary:
 def rows_of(config: TemperatureConfig, cell: tuple[str, Request]) -> list[Row]:
     """Computes one cell: a noise level's name, and its trajectories as a request."""
     noise, request = cell
-    cache = config.cache or default_cache()
-    trajectories, truth = gathered(request, cache), None
-    if config.continuations:
-        numbers = {"states_per_episode": config.truth_states, "continuations": config.continuations}
-        truth = held_out_truth(request, cache, gamma=config.gamma, tail=config.tail, **numbers)
-    return list(evaluate(config, request, noise, trajectories, truth))
+    trajectories = gathered(request, config.cache or default_cache())
+    return list(evaluate(config, request, noise, trajectories, truth_of(config.transfer(), request)))

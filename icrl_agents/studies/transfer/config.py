@@ -35,7 +35,8 @@ class TransferConfig:
 
     For every domain, noise level and seed: collect trajectories of the scripted policy plus noise, fit each
     evaluator on some of them, and measure it on the others, whose goals it has not seen. Prints a table and the
-    cells that fail, and writes config.json, rows.csv and two figures.
+    cells that fail, and writes config.json, rows.csv and two figures. With continuations, value errors are measured
+    against the values of some held-out states too, and not against single returns only.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -88,6 +89,10 @@ class TransferConfig:
     """Number of layers; the adaptive bank's too, a quarter of it is the other depth that it chooses from."""
     ridge: float = 0.001
     """Ridge of the closed-form references LSTD and kernel LSTD."""
+    continuations: int = 0
+    """Value errors against ground truth as well: returns of each of its states, from exact snapshots; 0 for none."""
+    truth_states: int = 5
+    """States of each held-out trajectory whose ground truth is taken."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("results/transfer")
     """Output folder. One that holds another configuration is refused; one that holds unfinished work of this one is
     gone on with."""
@@ -133,6 +138,14 @@ class TransferConfig:
         arguments.real("length_scale", self.length_scale, 0.0, low_open=True)
         arguments.real("kernel_length_scale", self.kernel_length_scale, 0.0, low_open=True)
         arguments.real("ridge", self.ridge, 0.0)
+        self._check_truth()
+
+    def _check_truth(self) -> None:
+        arguments.integer("truth_states", self.truth_states, 1)
+        if arguments.integer("continuations", self.continuations, 0) == 1:
+            raise ValueError("continuations: expected 0, or 2 and more for a standard error, got 1.")
+        if self.continuations and self.truth_states > self.steps - self.tail + 1:
+            raise ValueError(f"truth_states: expected at most {self.steps - self.tail + 1}, got {self.truth_states}.")
 
     @property
     def resolved_domains(self) -> tuple[str, ...]:

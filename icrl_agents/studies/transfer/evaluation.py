@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,9 +16,10 @@ from icrl_agents.adaptive import AdaptiveTD, default_bank
 from icrl_agents.context import Context
 from icrl_agents.diagnostics import centred_msve, msve, td_loss
 from icrl_agents.evaluators import LSTD, KernelLSTD
+from icrl_agents.ground_truth import GroundTruth, true_centred_msve
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.trajectories import Request, Trajectories
-from icrl_agents.value_function import DivergenceError, Evaluator
+from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 
 TRANSFORMERS = ("softmax", "kernel", "linear")
 ADAPTIVE = "adaptive"
@@ -36,8 +38,10 @@ class Row:
 
     ``msve`` and ``centred_msve`` are against Monte-Carlo returns; ``return_power`` is the mean square of those
     returns and ``return_variance`` their variance, by which the relative errors divide; ``context_return_variance``
-    is that of the context's returns. ``depth`` is None for closed forms and for the adaptive mixture. An evaluator
-    that diverged has infinite losses, one without a solution NaN.
+    is that of the context's returns. ``true_centred_msve`` and ``true_variance`` are the same as ``centred_msve`` and
+    ``return_variance`` against the ground truth of some states, what its noise puts in taken away; NaN where none was
+    asked for. ``depth`` is None for closed forms and for the adaptive mixture. An evaluator that diverged has infinite
+    losses, one without a solution NaN.
     """
 
     domain: str
@@ -52,6 +56,8 @@ class Row:
     return_power: float
     return_variance: float
     context_return_variance: float
+    true_centred_msve: float = math.nan
+    true_variance: float = math.nan
 
 
 def evaluators(config: TransferConfig, dim: int) -> dict[str, Evaluator]:
@@ -75,21 +81,28 @@ def evaluators(config: TransferConfig, dim: int) -> dict[str, Evaluator]:
 
 
 def evaluate(
-    config: TransferConfig, named: dict[str, Evaluator], request: Request, noise: str, trajectories: Trajectories
+    config: TransferConfig,
+    named: dict[str, Evaluator],
+    request: Request,
+    noise: str,
+    trajectories: Trajectories,
+    truth: GroundTruth | None = None,
 ) -> Iterator[Row]:
-    """Yields the rows of one cell and seed."""
+    """Yields the rows of one cell and seed; ``truth`` are values of states of the held-out trajectories, if wanted."""
     context = Context.from_episodes(trajectories.context, config.gamma).to(config.device)
     held_out = Context.from_episodes(trajectories.held_out, config.gamma).to(config.device)
     returns, counted = _counted_returns(held_out, config.tail)
-    truth = {
+    target = _Target(held_out, returns, counted, truth)
+    cell = {
         "return_power": float(msve(torch.zeros_like(returns), returns, counted)),
         "return_variance": _variance(returns, counted),
         "context_return_variance": _variance(*_counted_returns(context, config.tail)),
+        **({} if truth is None else {"true_variance": true_centred_msve(np.zeros(len(truth.values)), truth).error}),
     }
     for name, evaluator in named.items():
         depths = config.depths if name in TRANSFORMERS else [None]
-        scores = _scores(evaluator, context, held_out, returns, counted, depths)
-        for depth, loss, error, centred_error in zip(depths, *scores, strict=True):
+        scores = _scores(evaluator, context, target, depths)
+        for i, depth in enumerate(depths):
             yield Row(
                 domain=request.domain,
                 noise=noise,
@@ -97,10 +110,8 @@ def evaluate(
                 seed=request.seed,
                 evaluator=name,
                 depth=depth,
-                td_loss=loss,
-                msve=error,
-                centred_msve=centred_error,
-                **truth,
+                **{measure: by_depth[i] for measure, by_depth in scores.items()},
+                **cell,
             )
 
 
@@ -114,26 +125,44 @@ def _variance(returns: Tensor, counted: Tensor) -> float:
     return float(centred_msve(torch.zeros_like(returns), returns, counted))
 
 
+@dataclass(frozen=True)
+class _Target:
+    """What values are measured on: held-out transitions, their returns, which of them count, and ground truth."""
+
+    held_out: Context
+    returns: Tensor
+    counted: Tensor
+    truth: GroundTruth | None
+
+    def measured(self, values: ValueFunction, depths: Sequence[int]) -> dict[str, list[float]]:
+        """Each loss at each depth."""
+        by_depth = values.by_depth(self.held_out.states, depths).mT
+        found = {
+            "td_loss": td_loss(values, self.held_out, depths).tolist(),
+            "msve": msve(by_depth, self.returns, self.counted).tolist(),
+            "centred_msve": centred_msve(by_depth, self.returns, self.counted).tolist(),
+        }
+        if (truth := self.truth) is not None:
+            states = torch.as_tensor(truth.observations).to(self.held_out.states)
+            there = values.by_depth(states, depths).mT.numpy(force=True)
+            found["true_centred_msve"] = [true_centred_msve(each, truth).error for each in there]
+        return found
+
+    def lost(self, loss: float, depths: int) -> dict[str, list[float]]:
+        """The same where there are no values."""
+        true = () if self.truth is None else ("true_centred_msve",)
+        return dict.fromkeys(("td_loss", "msve", "centred_msve", *true), [loss] * depths)
+
+
 def _scores(
-    evaluator: Evaluator,
-    context: Context,
-    held_out: Context,
-    returns: Tensor,
-    counted: Tensor,
-    depths: Sequence[int | None],
-) -> tuple[list[float], list[float], list[float]]:
-    """TD losses, MSVEs and centred MSVEs at each depth, None for its last: infinite if it diverges, NaN if unsolved."""
+    evaluator: Evaluator, context: Context, target: _Target, depths: Sequence[int | None]
+) -> dict[str, list[float]]:
+    """Losses by name at each depth, None for its last: infinite if it diverges, NaN if unsolved."""
     try:
         values = evaluator.fit(context)
     except DivergenceError:
-        return (none := [math.inf] * len(depths)), none, none
+        return target.lost(math.inf, len(depths))
     except ValueError as error:
         warnings.warn(f"{type(evaluator).__name__}: left out of a cell: {error}", stacklevel=2)
-        return (none := [math.nan] * len(depths)), none, none
-    reached = [values.max_depth if depth is None else depth for depth in depths]
-    by_depth = values.by_depth(held_out.states, reached).mT
-    return (
-        td_loss(values, held_out, reached).tolist(),
-        msve(by_depth, returns, counted).tolist(),
-        centred_msve(by_depth, returns, counted).tolist(),
-    )
+        return target.lost(math.nan, len(depths))
+    return target.measured(values, [values.max_depth if depth is None else depth for depth in depths])

@@ -32,13 +32,13 @@ def failures_table(summary: Summary) -> str:
     """One line per failure: what the evaluators leave, and how far the returns vary that they saw and had to tell."""
     failed = failures(summary)
     lines = [["domain", "noise", *(f"TD loss, {name}" for name in JUDGED), *(f"centred, {name}" for name in JUDGED)]]
-    lines[0] += ["sd of returns seen", "to tell"]
+    lines[0] += [f"true, {name}" for name in JUDGED if summary.has_truth] + ["sd of returns seen", "to tell"]
     for domain, noise in failed:
         shares, errors = zip(*_errors(summary, domain, noise), strict=True)
+        judged = JUDGED if summary.has_truth else ()
+        true = [summary.true_error(domain, noise, name, summary.last_depth(name)).mean for name in judged]
         seen, unseen = summary.deviations(domain, noise)
-        lines.append(
-            [domain, noise, *(f"{number:.2f}" for number in (*shares, *errors)), f"{seen:.2f}", f"{unseen:.2f}"]
-        )
+        lines.append([domain, noise, *(f"{number:.2f}" for number in (*shares, *errors, *true, seen, unseen))])
     cells = len(summary.domains) * len(summary.noise)
     title = (
         f"Failures, {len(failed)} of {cells} cells: more than {LARGEST_TD_SHARE:g} of the TD loss of v = 0 left, or "

@@ -58,7 +58,10 @@ def td_loss_figure(summary: Summary, path: Path) -> None:
 
 
 def heat_map_figure(summary: Summary, path: Path) -> None:
-    """Domain × noise heat maps at the full depth: relative TD loss on the left, centred value error on the right."""
+    """Domain × noise heat maps at the full depth: relative TD loss on the left, centred value error on the right.
+
+    The latter is against ground truth where that was taken, and then called the true error.
+    """
     mapped = [name for name in MAPPED if name in summary.evaluators]
     width, height = 1.1 + 0.34 * len(summary.noise), 1.6 + 0.21 * len(summary.domains)
     figure = Figure(figsize=(2 * len(mapped) * width * 0.62 + 2.2, height), layout="constrained")
@@ -66,7 +69,8 @@ def heat_map_figure(summary: Summary, path: Path) -> None:
     axes = figure.subplots(1, 2 * len(mapped), squeeze=False).ravel()
     colours = colormaps["YlOrRd"].with_extremes(bad="#e5e7eb")
     norm = LogNorm(BEST, WORST)
-    measures = {"TD loss": summary.relative_td_loss, "value error": summary.centred_error}
+    error = {"true error": summary.true_error} if summary.has_truth else {"value error": summary.centred_error}
+    measures = {"TD loss": summary.relative_td_loss, **error}
     cells = [(title, measure, name) for title, measure in measures.items() for name in mapped]
     for i, (axis, (title, measure, name)) in enumerate(zip(axes, cells, strict=True)):
         depth = summary.last_depth(name)

@@ -14,6 +14,7 @@ from icrl_agents.studies.transfer.failures import failures_table
 from icrl_agents.studies.transfer.figures import heat_map_figure, td_loss_figure
 from icrl_agents.studies.transfer.summary import Summary
 from icrl_agents.studies.transfer.trajectories import Request, default_cache, gathered
+from icrl_agents.studies.transfer.truth import truth_of
 
 
 def run(config: TransferConfig) -> Summary:
@@ -45,10 +46,16 @@ def _caption(config: TransferConfig) -> str:
         "; losses: mean ± standard error; errors: ratio of means\n± jackknife standard error, none where single seeds "
         "decide the ratio"
     )
+    truth = (
+        f"True: centred, against means of {config.continuations} continuations from each of {config.truth_states} "
+        "states of a trajectory, relative to\nthe variance of the values, their noise taken away from both.\n"
+        if config.continuations
+        else ""
+    )
     return (
         "\nHeld-out TD loss after L layers of one fixed set of weights (adaptive and closed forms: last column).\n"
         f"Value errors at L = {config.depth} against Monte-Carlo returns: relative to their mean square and, centred,\n"
-        f"to their variance. {config.seeds} seed(s){spread if config.seeds > 1 else ''}.\n"
+        f"to their variance. {config.seeds} seed(s){spread if config.seeds > 1 else ''}.\n{truth}"
         f"In {config.out}: config.json, cells.jsonl, rows.csv, td_loss.png, heat_map.png."
     )
 
@@ -58,7 +65,7 @@ def rows_of(config: TransferConfig, cell: tuple[str, Request]) -> list[Row]:
     noise, request = cell
     trajectories = gathered(request, config.cache or default_cache())
     named = _evaluators(config, trajectories.context[0].observations.shape[-1])
-    return list(evaluate(config, named, request, noise, trajectories))
+    return list(evaluate(config, named, request, noise, trajectories, truth_of(config, request)))
 
 
 _evaluators = functools.lru_cache(maxsize=1)(evaluators)

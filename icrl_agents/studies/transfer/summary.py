@@ -52,6 +52,11 @@ class Summary:
         for row in sorted(self.rows, key=lambda row: row.seed):
             self._cells.setdefault((row.domain, row.noise, row.evaluator, row.depth), []).append(row)
 
+    @property
+    def has_truth(self) -> bool:
+        """Whether value errors were measured against ground truth too."""
+        return not math.isnan(self.rows[0].true_variance)
+
     def last_depth(self, evaluator: str) -> int | None:
         """The depth that an evaluator is judged at: the transformers' last one, None for the others."""
         return self.depths[-1] if evaluator in TRANSFORMERS else None
@@ -72,6 +77,10 @@ class Summary:
     def centred_error(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
         """Centred MSVE over the variance of the returns: ratio of means over seeds."""
         return self._ratio(domain, noise, evaluator, depth, lambda row: (row.centred_msve, row.return_variance))
+
+    def true_error(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
+        """Centred MSVE against ground truth over the variance of the values: ratio of means over seeds."""
+        return self._ratio(domain, noise, evaluator, depth, lambda row: (row.true_centred_msve, row.true_variance))
 
     def deviations(self, domain: str, noise: str) -> tuple[float, float]:
         """Standard deviations of the returns: of the context's, and of the held-out trajectories'; means over seeds."""
@@ -94,7 +103,7 @@ class Summary:
 
     def table(self) -> str:
         """One line per domain, noise level and evaluator: TD losses by depth, then relative value errors."""
-        header = ["domain", "noise", "evaluator", *(f"L={depth}" for depth in self.depths), "rel. MSVE", "centred"]
+        header = ["domain", "noise", "evaluator", *(f"L={depth}" for depth in self.depths), *self._errors]
         lines: list[list[str] | None] = [header]
         for domain in self.domains:
             for noise in self.noise:
@@ -103,17 +112,21 @@ class Summary:
                 lines += [self._line(domain, noise, name, [None]) for name in (ADAPTIVE, *REFERENCES)]
         return aligned(lines)
 
+    @property
+    def _errors(self) -> dict[str, Callable[[str, str, str, int | None], Estimate]]:
+        true = {"true": self.true_error} if self.has_truth else {}
+        return {"rel. MSVE": self.relative_error, "centred": self.centred_error, **true}
+
     def _line(self, domain: str, noise: str, evaluator: str, depths: Sequence[int | None]) -> list[str]:
         losses = [str(self.td_loss(domain, noise, evaluator, depth)) for depth in depths]
         gap = [""] * (len(self.depths) - len(depths))
-        errors = [self.relative_error, self.centred_error]
         return [
             domain,
             noise,
             evaluator,
             *gap,
             *losses,
-            *(str(e(domain, noise, evaluator, depths[-1])) for e in errors),
+            *(str(error(domain, noise, evaluator, depths[-1])) for error in self._errors.values()),
         ]
 
 

@@ -8,7 +8,22 @@ from pathlib import Path
 
 from icrl_agents.files import check_writable
 from icrl_agents.ground_truth import GroundTruth, ground_truth, kept_truth, states_along
-from icrl_agents.studies.transfer.trajectories import Request
+from icrl_agents.studies.transfer.config import TransferConfig
+from icrl_agents.studies.transfer.trajectories import Request, default_cache
+
+
+def truth_of(config: TransferConfig, request: Request) -> GroundTruth | None:
+    """Returns the ground truth that ``config`` asks for of one of its cells, or None where it asks for none."""
+    if config.continuations == 0:
+        return None
+    return held_out_truth(
+        request,
+        config.cache or default_cache(),
+        gamma=config.gamma,
+        tail=config.tail,
+        states_per_episode=config.truth_states,
+        continuations=config.continuations,
+    )
 
 
 def held_out_truth(
