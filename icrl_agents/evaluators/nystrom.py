@@ -52,8 +52,21 @@ class _Landmarks(NamedTuple):
         if self.mass is None:
             return kappa, kappa
         own = self.kernel(points[:, None], points[:, None])[:, 0, 0].masked_fill(~keys, 0.0)
-        normaliser = torch.maximum(kappa @ self.mass, torch.maximum(kappa.amax(-1), own))
-        return kappa, kappa / normaliser.masked_fill(normaliser == 0, 1.0)[:, None]
+        near, limits = kappa.amax(-1), torch.finfo(kappa.dtype)
+        normaliser = torch.maximum(kappa @ self.mass, torch.maximum(near, own))
+        features = kappa / normaliser.masked_fill(normaliser == 0, 1.0)[:, None]
+        far = (near < limits.tiny / limits.eps) & ~keys
+        if bool(far.any()) and hasattr(self.kernel, "score"):
+            features[far] = self._far(points[far], self.mass)
+        return kappa, features
+
+    def _far(self, points: Tensor, mass: Tensor) -> Tensor:
+        """The features of points so far from every landmark that their κ underflow: of κ relative to the largest."""
+        scores = kernel_matrix(self.kernel.score, points, self.Z)  # type: ignore[attr]
+        top = scores.amax(-1, keepdim=True)
+        kappa = torch.exp(scores - top.masked_fill(torch.isneginf(top), 0.0))
+        normaliser = torch.maximum(kappa @ mass, kappa.amax(-1))
+        return kappa / normaliser.masked_fill(normaliser == 0, 1.0)[:, None]
 
 
 @dataclass(frozen=True)
