@@ -1,12 +1,14 @@
 """Closed forms on batches, padding, terminal and repeated states, and on systems that are singular."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import LSTD, KernelLSTD, MonteCarlo
+from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, MonteCarlo
 from icrl_agents.kernels import RBF, Identity, Linear
 
 DIM = 3
@@ -160,3 +162,13 @@ def test_closed_forms_of_states_that_need_a_gradient_pass_it_on_without_a_warnin
         (gradient,) = torch.autograd.grad(evaluator.fit(context)(states.detach()).sum(), [states], retain_graph=True)
         assert torch.isfinite(gradient).all()
         assert gradient.abs().max() > 0
+
+
+def test_states_too_close_for_a_kernel_are_refused_before_digits_are_lost():
+    """With reciprocal condition 1.8e-13 a value of 23.7171 was given as 23.7160."""
+    paths = ([0.277, 0.753, 0.406, 0.671, -0.009, 0.069], [-0.038, -0.218, -0.457, -0.491, -0.984, -0.731])
+    episodes = [Episode(np.array(path)[:, None], np.linspace(-1.3, 0.1, 5), terminated=True) for path in paths]
+    context = Context.from_episodes(episodes, 0.3)
+    for evaluator in (KernelTD(RBF(0.75), math.inf, 0.05), KernelLSTD(RBF(0.75), normalise=False)):
+        with pytest.raises(ValueError, match=r"reciprocal condition number \de-13"):
+            evaluator.fit(context)

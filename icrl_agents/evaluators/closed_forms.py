@@ -20,8 +20,8 @@ from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
 from icrl_agents.value_function import ValueFunction
 
-SMALLEST_RECIPROCAL_CONDITION = 1e-13
-"""Systems below it are refused: fewer than three digits of their solution would be meaningful."""
+SMALLEST_RECIPROCAL_CONDITION = 1e-12
+"""Systems below it are refused: fewer than four digits of their solution would be meaningful."""
 
 
 @dataclass(frozen=True)
