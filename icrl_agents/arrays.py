@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 FLOATING = (torch.float32, torch.float64)
+_Module = TypeVar("_Module", bound=nn.Module)
 LARGEST_INTEGER = 2.0**53
 """Up to this one float64 holds every integer."""
 
@@ -216,3 +218,12 @@ def positive(name: str, value: Any) -> Tensor:  # noqa: ANN401
     if tensor.numel() == 0 or not bool((torch.isfinite(tensor) & (tensor > 0)).all()):
         raise ValueError(f"{name}: expected a positive finite number, got {value}.")
     return tensor
+
+
+def holding(module: _Module, **weights: Tensor) -> _Module:
+    """Returns a copy of ``module`` that keeps its weights as they are now, and passes gradients on to them."""
+    copied = copy.copy(module)
+    copied._parameters = {}
+    for name, weight in weights.items():
+        setattr(copied, name, weight.clone())
+    return copied

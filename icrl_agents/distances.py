@@ -32,19 +32,40 @@ def median_distance(keys: Tensor, mask: Tensor | None = None) -> Tensor:
     return torch.stack([_median(k[v]) for k, v in zip(flat, valid, strict=True)]).reshape(batch)
 
 
+def common_offset(y: Tensor) -> Tensor:
+    """What can be subtracted from all of ``y (*batch, n, d)`` without rounding, ``(*batch, 1, d)``; 0 if nothing.
+
+    Numbers within a factor of 2 of each other have exact differences, while divided by ℓ both would be rounded first.
+    """
+    if y.shape[-2] == 0:
+        return y.new_zeros(y.shape[-1:])
+    first = y.detach()[..., :1, :]
+    exact = ((y.detach() - first).abs() <= first.abs() / 4).all(-2, keepdim=True)
+    return torch.where(exact, first, 0.0)
+
+
+def without_offset(x: Tensor, y: Tensor, offset: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Both without ``offset``, by default the common one of y."""
+    offset = common_offset(y) if offset is None else offset.to(x)
+    return (x - offset, y - offset) if bool(offset.any()) else (x, y)
+
+
 class ExpandedScore:
-    """−‖x − y‖²/2 = xᵀy − ‖x‖²/2 − ‖y‖²/2 of any x to the same y, one product each; y is prepared once.
+    """−‖(x − y)/ℓ‖²/2 = x̃ᵀỹ − ‖x̃‖²/2 − ‖ỹ‖²/2 of any x to the same y, one product each; y is prepared once.
+
+    x̃ = (x − ȳ)/ℓ with ȳ the mean of y: taken first, and in float64, it leaves of an offset only what the states round.
 
     Args:
         y: ``(*batch, n, d)``.
+        scale: ℓ, to be broadcast with y.
     """
 
-    def __init__(self, y: Tensor) -> None:
+    def __init__(self, y: Tensor, scale: Tensor) -> None:
         self._right: Tensor | None = None
         if y.device.type == "mps" or y.shape[-2] == 0:  # MPS has no float64
             return
-        self._centre = y.detach().mean(-2, keepdim=True)
-        y = (y - self._centre).double()
+        self._centre, self._scale = y.detach().double().mean(-2, keepdim=True), scale.double()
+        y = (y.double() - self._centre) / self._scale
         half = _half_squares(y)
         self._largest = float(half.detach().amax())
         self._right = torch.cat([y, torch.ones_like(half), -half], dim=-1).mT
@@ -53,12 +74,15 @@ class ExpandedScore:
         """``factor`` × the scores of ``x (*batch, m, d)``, ``(*batch, m, n)``; None where that would lose digits."""
         if self._right is None or x.shape[-2] == 0:
             return None
-        left = (x - self._centre).double()
+        left = (x.double() - self._centre) / self._scale
         half = _half_squares(left)
         if not float(half.detach().amax()) + self._largest < _LARGEST_EXPANDED[x.dtype]:
             return None
         left = factor * torch.cat([left, -half, torch.ones_like(half)], dim=-1)
-        return (left @ self._right).to(x.dtype).clamp_(max=0.0)
+        scores = (left @ self._right).to(x.dtype)
+        if scores.requires_grad:  # to which a bound would be a constant
+            return scores - scores.detach().clamp(min=0.0)
+        return scores.clamp_(max=0.0)
 
 
 def _half_squares(x: Tensor) -> Tensor:

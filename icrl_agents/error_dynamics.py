@@ -23,6 +23,7 @@ from icrl_agents.weighted_context import WeightedContext, weighted
 LARGEST_SPECTRUM = 256
 """States up to which eigenvalues are computed; beyond, the power iteration estimates the largest one."""
 _POWERS, _MOST_POWERS, _SETTLED, _DOUBLINGS = 100, 2_000, 1e-6, 20
+_NOTHING = 1e-100
 
 
 class ErrorDynamics(NamedTuple):
@@ -142,10 +143,21 @@ def error_dynamics(rule: Attention, context: Context) -> ErrorDynamics | None:
     return ErrorDynamics(distinct, attention, own, passed, system)
 
 
+def largest_eigenvalue(operator: Tensor) -> Tensor:
+    """The largest |eigenvalue| of one ``operator (D, D)``, ``()``; 0 of none.
+
+    Entries far below the rounding of the largest one count as 0: some of 1e-153 keep LAPACK from converging.
+    """
+    if len(operator) == 0:
+        return operator.new_zeros(())
+    sizes = operator.detach().abs()
+    return torch.linalg.eigvals(operator.masked_fill(sizes < _NOTHING * sizes.max(), 0.0)).abs().amax()
+
+
 def spectral_radius(operator: Tensor) -> float:
     """The largest |eigenvalue| of one ``operator (D, D)``; of a large one an estimate from its powers."""
     if len(operator) <= LARGEST_SPECTRUM:
-        return float(torch.linalg.eigvals(operator.double()).abs().amax()) if len(operator) else 0.0
+        return float(largest_eigenvalue(operator.double()))
     z, found = torch.ones(len(operator), dtype=operator.dtype, device=operator.device), math.inf
     for _ in range(_MOST_POWERS // _POWERS):  # until they are past what grows before it decays
         growth = []

@@ -14,8 +14,8 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import constant, positive
-from icrl_agents.distances import ExpandedScore, median_distance
+from icrl_agents.arrays import constant, holding, positive
+from icrl_agents.distances import ExpandedScore, common_offset, median_distance, without_offset
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 LengthScale = float | Tensor | Literal["median"]
@@ -30,6 +30,7 @@ class _Radial(nn.Module):
 
     length_scale: Tensor | None
     positive = True
+    _offset: Tensor | None = None
 
     def __init__(self, length_scale: LengthScale = 1.0) -> None:
         super().__init__()
@@ -46,17 +47,17 @@ class _Radial(nn.Module):
     def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
         """Returns the kernel for one context: with ℓ as it is now, or the median distance between ``keys``."""
         scale = self.length_scale
-        if scale is not None and scale.requires_grad:
-            return self
-        bound = type(self)()
-        found = median_distance(keys, mask)[..., None, None] if scale is None else scale.clone()
-        bound.length_scale = nn.Parameter(found, requires_grad=False)
-        return bound
+        found = median_distance(keys, mask)[..., None, None].detach() if scale is None else scale
+        return holding(self, length_scale=found, _offset=common_offset(keys))
 
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
         """ρ(x, y) = ‖(x − y)/ℓ‖, shape ``(*batch, m, n)``."""
-        scale = self._scale(x, y)
-        return torch.cdist(x / scale, y / scale, compute_mode="donot_use_mm_for_euclid_dist")
+        return torch.cdist(*self._scaled(x, y), compute_mode="donot_use_mm_for_euclid_dist")
+
+    def _scaled(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Both in units of ℓ, from an offset that they share."""
+        scale, (x, y) = self._scale(x, y), without_offset(x, y, self._offset)
+        return x / scale, y / scale
 
     def _scale(self, x: Tensor, y: Tensor) -> Tensor:
         """ℓ, of the context ``y`` if it is a median."""
@@ -93,8 +94,8 @@ class RBF(_Radial):
     def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
         """As of every radial kernel; keys and ℓ that take no gradient are prepared once, for all queries."""
         bound = super().bind(keys, mask)
-        if bound is not self and not keys.requires_grad:
-            bound._bound = keys, ExpandedScore(keys / bound._scale(keys, keys))
+        scale = bound._scale(keys, keys)
+        bound._bound = None if keys.requires_grad or scale.requires_grad else (keys, ExpandedScore(keys, scale))
         return bound
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
@@ -108,11 +109,10 @@ class RBF(_Radial):
         return torch.exp(self.score(x, y)) if expanded is None else torch.exp2(expanded)
 
     def _expanded(self, x: Tensor, y: Tensor, factor: float = 1.0) -> Tensor | None:
-        scale = self._scale(x, y)
         keys, prepared = self._bound or (None, None)
         if prepared is None or keys is not y or y.requires_grad:
-            prepared = ExpandedScore(y / scale)
-        return prepared(x / scale, factor)
+            prepared = ExpandedScore(y, self._scale(x, y))
+        return prepared(x, factor)
 
 
 class Laplace(_Radial):
@@ -142,8 +142,7 @@ class ProductLaplace(_Radial):
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """−Σ_d |x_d − x′_d|/ℓ_d."""
-        scale = self._scale(x, y)
-        return -torch.cdist(x / scale, y / scale, p=1.0)
+        return -torch.cdist(*self._scaled(x, y), p=1.0)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """The exponential of the score."""
@@ -186,6 +185,10 @@ class DotProduct(nn.Module):
             raise ValueError(f"matrix: expected a finite square matrix (d, d), got shape {tuple(matrix.shape)}.")
         self.matrix = nn.Parameter(matrix, requires_grad=False)
 
+    def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
+        """Returns the kernel with B as it is now."""
+        return holding(self, matrix=self.matrix)
+
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """xᵀ B y."""
         if x.shape[-1] != len(self.matrix):
@@ -213,6 +216,10 @@ class Exponential(nn.Module):
         if tensor.ndim > 0:
             raise ValueError(f"temperature: expected one number, got shape {tuple(tensor.shape)}.")
         self.temperature = nn.Parameter(tensor, requires_grad=False)
+
+    def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
+        """Returns the kernel with τ as it is now."""
+        return holding(self, temperature=self.temperature)
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """xᵀy/τ."""

@@ -106,3 +106,11 @@ def test_other_floats_are_no_depth(sweeps):
         TabularTD(sweeps)
     with pytest.raises(ValueError, match="num_sweeps: expected a finite depth with an approximation, got inf"):
         WeightedSoftmaxTD(RBF(), math.inf, approximation=Nystrom())
+
+
+def test_attention_of_states_that_hardly_hear_each_other_has_a_limit():
+    """Entries of 1e-153 and 1e-199 kept LAPACK's eigenvalues from converging."""
+    states, following = [[-0.13134901], [0.45910929], [-1.25054334]], [[1.38123879], [1.19683395], [1.73431525]]
+    context = Context(states, [1.0, 2.0, 3.0], [1.0, 0.0, 0.9], following)
+    value = KernelTD(RBF(0.042169650342858224), math.inf).fit(context)
+    torch.testing.assert_close(value(states), torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))

@@ -1,3 +1,4 @@
+import copy
 import math
 import pickle
 from typing import cast
@@ -238,13 +239,54 @@ def test_keys_that_need_a_gradient_only_later_get_it():
     close(found, expected)
 
 
-@pytest.mark.parametrize("kind", [RBF, Laplace, ProductLaplace])
-def test_bound_attention_keeps_the_scale_that_it_was_bound_with(kind):
-    kernel, keys, queries = kind(0.7), states(6), states(4, seed=1)
-    weights = SoftmaxAttention(kernel).bind(keys, torch.ones(6, dtype=torch.bool))
-    before = weights(queries)
-    cast(torch.Tensor, kernel.length_scale).fill_(2.0)
-    assert torch.equal(weights(queries), before)
+@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize(
+    "kernel", [RBF(0.7), Laplace(0.7), ProductLaplace(SCALES), Exponential(0.7), DotProduct(SCALES.diag())]
+)
+def test_bound_attention_keeps_the_weights_that_it_was_bound_with(kernel, trained):
+    kernel, keys, queries = copy.deepcopy(kernel).requires_grad_(trained), states(6), states(4, seed=1)
+    (weight,) = kernel.parameters()
+    attention = SoftmaxAttention(kernel).bind(keys, torch.ones(6, dtype=torch.bool))
+    before = attention(queries)
+    gradient = torch.autograd.grad(before.square().sum(), [weight])[0] if trained else torch.ones(())
+    assert (gradient != 0).any()
+    with torch.no_grad():
+        weight.mul_(2.0)
+        assert torch.equal(attention(queries), before)
+        assert not torch.allclose(SoftmaxAttention(kernel).bind(keys, attention.mask)(queries), before)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+@pytest.mark.parametrize("scale", [1.0, 0.7, SCALES])
+@pytest.mark.parametrize("centres", [(0.0, 25.0), (1e3, 1e3), (1e8, 1e8 + 64), (-1e8, -1e8)])
+def test_radial_kernels_far_from_the_origin_or_the_mean_are_exact(centres, scale, dtype, tolerance):
+    x, y = (torch.cat([states(9, seed=s) + c for c in centres]).to(dtype) for s in (1, 2))
+    length = torch.as_tensor(scale, dtype=torch.float64).to(dtype).double()
+    differences = (x.double()[:, None] - y.double()) / length
+    scores = {RBF: -differences.square().sum(-1) / 2, Laplace: -differences.norm(dim=-1)}
+    scores[ProductLaplace] = -differences.abs().sum(-1)
+    for kind, score in scores.items():
+        if kind is RBF or centres[0] != 0:  # of distances, those near the origin are rounded with their own units
+            for kernel in (kind(scale), kind(scale).bind(y)):
+                assert (kernel(x, y).double() - score.exp()).abs().max() < tolerance
+
+
+def test_rbf_has_its_second_derivatives_at_the_keys_and_its_slope_beside_them():
+    keys, w = states(12), states(12, seed=1)[:, 0]
+
+    def value(kappa):
+        return lambda x: (kappa(x[None], keys)[0] * w).sum()
+
+    def direct(x, y):
+        return torch.exp(-(x[:, None] - y).square().sum(-1) / 2)
+
+    for key in keys:
+        close(
+            torch.autograd.functional.hessian(value(RBF()), key), torch.autograd.functional.hessian(value(direct), key)
+        )
+    beside = (keys + 1e-9 * states(12, seed=2)).requires_grad_(True)
+    (slope,) = torch.autograd.grad(RBF()(beside, keys).diagonal().sum(), [beside])
+    close(slope, keys - beside.detach(), 1e-14)
 
 
 def test_trainable_parameters_get_gradients():

@@ -91,6 +91,23 @@ MISTAKES = {
 }
 
 
+def test_an_error_at_final_observations_alone_is_a_warning_too():
+    states = torch.as_tensor(np.random.default_rng(4).normal(size=(61, 2)))
+    after = states[1:].clone()
+    after[::6] *= 15 / after[::6].norm(dim=-1, keepdim=True)  # truncated far from every landmark
+    rewards = 1 + states[:-1, 0]
+    context = Context(states[:-1], rewards, torch.full_like(rewards, 0.7), after)
+    expected = WeightedSoftmaxTD(RBF(1.0), 30).fit(context)
+    close = WeightedSoftmaxTD(RBF(1.0), 30, approximation=Nystrom(100)).fit(context)
+    assert relative(close(states), expected(states)) < 1e-4
+    with pytest.warns(RuntimeWarning, match="take more landmarks"):  # in single precision far ones lose their digits
+        rough = WeightedSoftmaxTD(RBF(1.0), 30, approximation=Nystrom(100)).fit(context.to(dtype=torch.float32))
+    error = relative(rough(states.float()).double(), expected(states))
+    assert rough.approximation_error is not None
+    assert rough.approximation_error > error / 5
+    assert error > 0.1
+
+
 @pytest.mark.parametrize("message", MISTAKES)
 def test_mistakes_are_named(message):
     with pytest.raises(ValueError, match=message):

@@ -72,7 +72,7 @@ def test_equal_states_kept_once_and_blocks_of_rows_change_nothing(drawn):
             assert found is expected
         else:
             for part, right in zip(found, expected, strict=True):
-                close(part, right)
+                close(part, right, scale=float(np.abs(scenario.sample.rewards).max(initial=0.0)))
 
 
 @of(scenarios(left_out=("Linear", "ReLU")))
@@ -160,7 +160,9 @@ def test_linear_layers_are_sweeps_and_plain_loops(drawn):
         if found is not DivergenceError:
             close(found, expected)
     if name == "linear_td" and not tuned and step == "auto":
-        close(KernelTD(kernels.Linear(), 4).fit(sample.context).by_depth(sample.states), expected)
+        found = outcome(lambda: KernelTD(kernels.Linear(), 4).fit(sample.context).by_depth(sample.states))
+        if found is not DivergenceError:
+            close(found, expected)
 
 
 @of(st.tuples(scenarios(), st.sampled_from(["rbf", "exponential", "dot"])))

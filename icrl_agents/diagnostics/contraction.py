@@ -16,6 +16,7 @@ from torch import Tensor
 from icrl_agents.arrays import as_tensor, finite, floating
 from icrl_agents.context import Context
 from icrl_agents.diagnostics.expected_update import FiniteChain, expected_updates
+from icrl_agents.error_dynamics import largest_eigenvalue
 from icrl_agents.kernels import Kernel
 
 
@@ -107,7 +108,7 @@ def spectral_radius(source: FiniteChain | Context, kernel: Kernel, step_size: fl
     radius 1, since no TD error of that state is ever seen.
     """
     operators = [update.td_error_operator(step_size) for update in expected_updates(source, kernel)]
-    return _over_batch(source, [torch.linalg.eigvals(operator).abs().amax() for operator in operators])
+    return _over_batch(source, [largest_eigenvalue(operator) for operator in operators])
 
 
 def _counted(mask: Tensor, diagonal: Tensor) -> Tensor:

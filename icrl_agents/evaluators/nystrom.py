@@ -74,12 +74,14 @@ class Nystrom:
     """Landmarks for contexts so long that every transition cannot be compared with every other.
 
     The time of a fit is O(n m² + L m²) instead of O(L n²), its memory O(n L + m²). The relative error of the values is
-    estimated on a sample of the context's states and told in ``ValueFunction.approximation_error``.
+    estimated on a sample of the context's states, and of the final observations that it bootstraps from, and told in
+    ``ValueFunction.approximation_error``.
 
     Args:
         landmarks: m ≥ 1, distinct states of the context, drawn at random: more for a narrower kernel; all if fewer.
         seed: Of the draws.
-        sample: Number of states on which the error is estimated, ≥ 1, drawn at random; all if fewer.
+        sample: Number of states, and of final observations, on which the error is estimated, ≥ 1, drawn at random;
+            all if fewer.
     """
 
     landmarks: int = 500
@@ -157,18 +159,35 @@ class Nystrom:
         a: Tensor,
         generator: torch.Generator,
     ) -> float:
-        """‖Φ a − K w‖ / ‖K w‖ over a sample of states: 0 where the sweeps were those of the exact kernel."""
-        states = context.states[context.mask]
-        chosen = torch.arange(len(states))
-        if self.sample < len(states):
-            chosen = torch.randint(len(states), (self.sample,), generator=generator)
-        chosen = chosen.to(states.device)
-        exact = attention.expand(states[chosen], w[:, None])[:, 0]
-        keys = torch.ones_like(chosen, dtype=torch.bool)
-        approximate = landmarks.rows(states[chosen], keys)[1] @ (landmarks.B @ a)
+        """‖Φ a − K w‖ / ‖K w‖ over a sample of states, or over one of final observations where it is larger there.
+
+        It is 0 where the sweeps were those of the exact kernel.
+        """
+        finals = context.points[context.successors[context.successors >= len(context)].unique()]
+        found = [self._gap(landmarks, attention, context.states[context.mask], True, w, a, generator)]
+        if len(finals) > 0:
+            found.append(self._gap(landmarks, attention, finals, False, w, a, generator))
+        return float(torch.tensor(found).amax())
+
+    def _gap(
+        self,
+        landmarks: _Landmarks,
+        attention: BoundAttention,
+        points: Tensor,
+        keys: bool,
+        w: Tensor,
+        a: Tensor,
+        generator: torch.Generator,
+    ) -> float:
+        chosen = torch.arange(len(points))
+        if self.sample < len(points):
+            chosen = torch.randint(len(points), (self.sample,), generator=generator)
+        chosen = chosen.to(points.device)
+        exact = attention.expand(points[chosen], w[:, None])[:, 0]
+        rows = landmarks.rows(points[chosen], torch.full_like(chosen, keys, dtype=torch.bool))[1]
         unit = power_of_two(exact)  # so that no square leaves the type's range
         size = (exact / unit).norm().clamp(min=torch.finfo(exact.dtype).tiny)
-        return float(((approximate - exact) / unit).norm() / size)
+        return float(((rows @ (landmarks.B @ a) - exact) / unit).norm() / size)
 
 
 def _inverse_root(kappa: Tensor, epsilon: float) -> Tensor:

@@ -29,8 +29,8 @@ class TemperatureConfig:
 
     For every domain, noise level and seed: fit softmax and kernel TD, and a kernel ridge regression on returns, with
     each kernel of a bank on some trajectories, and measure them on others, whose goals have not been seen. Prints the
-    best length scales with their confidence intervals, two similarity matrices of the domains, and what the constant
-    offset costs; writes config.json, rows.csv and four figures.
+    best length scales with their confidence intervals, similarity matrices of the domains, and what the constant offset
+    costs; writes config.json, rows.csv and four figures.
 
     Raises:
         TypeError: If an argument has the wrong type.
