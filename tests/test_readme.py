@@ -43,7 +43,7 @@ def test_ci_installs_and_tests_as_the_readme_says():
     install, test = SHELL[1].removeprefix("python3 -m venv .venv && ").split(" && ")
     script = (ROOT / ".ci" / "run").read_text().replace("--quiet ", "")
     assert install.removeprefix(".venv/bin/") in script
-    assert f" {test.removeprefix('.venv/bin/')} " in script.rstrip().splitlines()[-1]
+    assert script.rstrip().splitlines()[-1].startswith(f"{test.replace('.venv/bin/', '')} ")
 
 
 def test_files_that_the_readme_names_exist():
