@@ -91,21 +91,36 @@ MISTAKES = {
 }
 
 
-def test_an_error_at_final_observations_alone_is_a_warning_too():
+def with_final_observations_at(distance, length_scale):
+    """States of size 1, every sixth transition truncated at a distance from all of them; values near 3."""
     states = torch.as_tensor(np.random.default_rng(4).normal(size=(61, 2)))
     after = states[1:].clone()
-    after[::6] *= 15 / after[::6].norm(dim=-1, keepdim=True)  # truncated far from every landmark
+    after[::6] *= distance / after[::6].norm(dim=-1, keepdim=True)
     rewards = 1 + states[:-1, 0]
-    context = Context(states[:-1], rewards, torch.full_like(rewards, 0.7), after)
-    expected = WeightedSoftmaxTD(RBF(1.0), 30).fit(context)
-    close = WeightedSoftmaxTD(RBF(1.0), 30, approximation=Nystrom(100)).fit(context)
-    assert relative(close(states), expected(states)) < 1e-4
-    with pytest.warns(RuntimeWarning, match="take more landmarks"):  # in single precision far ones lose their digits
-        rough = WeightedSoftmaxTD(RBF(1.0), 30, approximation=Nystrom(100)).fit(context.to(dtype=torch.float32))
-    error = relative(rough(states.float()).double(), expected(states))
+    return Context(states[:-1], rewards, torch.full_like(rewards, 0.7), after), RBF(length_scale)
+
+
+@pytest.mark.parametrize("distance", [5.0, 15.0, 100.0])
+@pytest.mark.parametrize("length_scale", [1.0, 3.0])
+@pytest.mark.parametrize(("dtype", "largest"), [(torch.float64, 2e-4), (torch.float32, 3e-4)])
+def test_final_observations_far_from_every_landmark_lose_no_digits(distance, length_scale, dtype, largest):
+    context, kernel = with_final_observations_at(distance, length_scale)
+    expected = WeightedSoftmaxTD(kernel, 30).fit(context)(context.states)
+    context = context.to(dtype=dtype)
+    found = WeightedSoftmaxTD(kernel, 30, approximation=Nystrom(100)).fit(context)(context.states)
+    assert found.dtype == dtype
+    assert relative(found.double(), expected) < largest
+
+
+def test_an_error_at_final_observations_alone_is_a_warning_too():
+    context, kernel = with_final_observations_at(
+        5.0, 1.5
+    )  # near enough to a landmark to go without columns of their own
+    expected = WeightedSoftmaxTD(kernel, 30).fit(context)(context.states)
+    with pytest.warns(RuntimeWarning, match="take more landmarks"):
+        rough = WeightedSoftmaxTD(kernel, 30, approximation=Nystrom(20)).fit(context)
     assert rough.approximation_error is not None
-    assert rough.approximation_error > error / 5
-    assert error > 0.1
+    assert rough.approximation_error > relative(rough(context.states), expected) > 0.1
 
 
 @pytest.mark.parametrize("message", MISTAKES)

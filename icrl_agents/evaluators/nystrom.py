@@ -14,18 +14,18 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from icrl_agents.arrays import power_of_two
 from icrl_agents.attention import Attention, BoundAttention, KernelAttention, SoftmaxAttention
+from icrl_agents.blockwise import LARGEST_MATRIX
 from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import check_convergence
+from icrl_agents.evaluators.landmarks import Landmarks, far_finals, finals, inverse_root
 from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
-from icrl_agents.kernels import Kernel
 from icrl_agents.value_function import ValueFunction
 from icrl_envs import arguments
 
@@ -34,48 +34,13 @@ LARGEST_ERROR = 0.2
 _ROWS = 4_096
 
 
-class _Landmarks(NamedTuple):
-    """Landmarks and what turns κ(Z, x) into features: values at x are κ(x, Z) B a / (κ(x, Z) mass)."""
-
-    kernel: Kernel
-    Z: Tensor
-    B: Tensor
-    mass: Tensor | None
-
-    def rows(self, points: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """κ(x, Z) ``(b, m)``, and the same divided by the normaliser; ``keys (b,)`` says which points are keys.
-
-        No normaliser is smaller than κ of a key among its terms: of a landmark, and of the point itself if it is a key.
-        """
-        kappa = kernel_matrix(self.kernel, points, self.Z)
-        check_finite(kappa)
-        if self.mass is None:
-            return kappa, kappa
-        own = self.kernel(points[:, None], points[:, None])[:, 0, 0].masked_fill(~keys, 0.0)
-        near, limits = kappa.amax(-1), torch.finfo(kappa.dtype)
-        normaliser = torch.maximum(kappa @ self.mass, torch.maximum(near, own))
-        features = kappa / normaliser.masked_fill(normaliser == 0, 1.0)[:, None]
-        far = (near < limits.tiny / limits.eps) & ~keys
-        if bool(far.any()) and hasattr(self.kernel, "score"):
-            features[far] = self._far(points[far], self.mass)
-        return kappa, features
-
-    def _far(self, points: Tensor, mass: Tensor) -> Tensor:
-        """The features of points so far from every landmark that their κ underflow: of κ relative to the largest."""
-        scores = kernel_matrix(self.kernel.score, points, self.Z)  # type: ignore[attr]
-        top = scores.amax(-1, keepdim=True)
-        kappa = torch.exp(scores - top.masked_fill(torch.isneginf(top), 0.0))
-        normaliser = torch.maximum(kappa @ mass, kappa.amax(-1))
-        return kappa / normaliser.masked_fill(normaliser == 0, 1.0)[:, None]
-
-
 @dataclass(frozen=True)
 class Nystrom:
     """Landmarks for contexts so long that every transition cannot be compared with every other.
 
     The time of a fit is O(n m² + L m²) instead of O(L n²), its memory O(n L + m²). The relative error of the values is
     estimated on a sample of the context's states, and of the final observations that it bootstraps from, and told in
-    ``ValueFunction.approximation_error``.
+    ``ValueFunction.approximation_error``: that of the last sweep, of which a few may add up. Sweeps run in float64.
 
     Args:
         landmarks: m ≥ 1, distinct states of the context, drawn at random: more for a narrower kernel; all if fewer.
@@ -108,15 +73,17 @@ class Nystrom:
             w = context.rewards.new_zeros((int(num_sweeps) + 1, len(context)))
             return ValueFunction([rule.bind(context.states, context.mask)], [w], context, approximation_error=0.0)
         generator = torch.Generator().manual_seed(self.seed)
-        landmarks, alpha, attention = self._landmarks(rule, context, generator)
+        given, context = context, context.to(dtype=torch.float64)
+        landmarks, alpha = self._landmarks(rule, context, generator)
         alpha = step_size * alpha
         a, a_history = torch.zeros_like(landmarks.B[0]), []
         C, b = _moments(landmarks, context)
         for _ in range(int(num_sweeps)):
             a_history.append(a)
             a = a + alpha * (b + C @ a)
-        w = _coefficients(landmarks, context, torch.stack([*a_history, a]), alpha)
-        check_convergence(context, w)
+        w = _coefficients(landmarks, context, torch.stack([*a_history, a]), alpha).to(given.dtype)
+        check_convergence(given, w)
+        attention = _exact(rule).bind(given.states, given.mask)
         error = self._error(landmarks, attention, context, w[-1], a, generator)
         if not error <= LARGEST_ERROR:
             warnings.warn(
@@ -125,12 +92,10 @@ class Nystrom:
                 RuntimeWarning,
                 stacklevel=4,
             )
-        return ValueFunction([attention], [w], context, approximation_error=error)
+        return ValueFunction([attention], [w], given, approximation_error=error)
 
-    def _landmarks(
-        self, rule: Attention, context: Context, generator: torch.Generator
-    ) -> tuple[_Landmarks, float, BoundAttention]:
-        """The landmarks, the step size that the attention itself has, and the exact attention without it."""
+    def _landmarks(self, rule: Attention, context: Context, generator: torch.Generator) -> tuple[Landmarks, float]:
+        """The landmarks, and the step size that the attention itself has."""
         states = context.states[context.mask]
         kernel = bind_kernel(rule.kernel, states, torch.ones_like(states[:, 0], dtype=torch.bool))
         distinct = states[group_rows(states).first]
@@ -138,21 +103,25 @@ class Nystrom:
         Z = distinct[chosen]
         kappa = kernel_matrix(kernel, Z, Z)
         check_finite(kappa)
-        B = _inverse_root(kappa.double(), torch.finfo(states.dtype).eps).to(states)
-        landmarks = _Landmarks(kernel, Z, B, None)
+        B = inverse_root(kappa)
+        far = torch.empty(0, dtype=torch.long, device=states.device)
+        landmarks = Landmarks(kernel, Z, B, None, far, states.new_empty(0, len(context)))
         mass = B @ (B.mT @ sum(kernel(block, Z).sum(0) for block in states.split(_ROWS)))
         if isinstance(rule, SoftmaxAttention):
-            return landmarks._replace(mass=mass), 1.0, rule.bind(context.states, context.mask)
+            far = far_finals(kernel, Z, context, min(len(Z), LARGEST_MATRIX // (8 * len(context))))
+            exact = rule.bind(context.states, context.mask)(context.points[far])
+            B = torch.block_diag(B, torch.eye(len(far)).to(B))
+            return landmarks._replace(B=B, mass=mass, far=far, exact=exact), 1.0
         alpha = rule.step_size
         if alpha == "auto" and getattr(kernel, "positive", False):
             alpha = 1.0 / max(float((kernel(block, Z) @ mass).amax()) for block in states.split(_ROWS))
         elif alpha == "auto":
             alpha = float(stable_step_size(kernel, context.states, context.mask))
-        return landmarks, float(alpha), KernelAttention(rule.kernel, 1.0).bind(context.states, context.mask)
+        return landmarks, float(alpha)
 
     def _error(
         self,
-        landmarks: _Landmarks,
+        landmarks: Landmarks,
         attention: BoundAttention,
         context: Context,
         w: Tensor,
@@ -163,73 +132,61 @@ class Nystrom:
 
         It is 0 where the sweeps were those of the exact kernel.
         """
-        finals = context.points[context.successors[context.successors >= len(context)].unique()]
-        found = [self._gap(landmarks, attention, context.states[context.mask], True, w, a, generator)]
-        if len(finals) > 0:
-            found.append(self._gap(landmarks, attention, finals, False, w, a, generator))
-        return float(torch.tensor(found).amax())
+        sets = [points for points in (context.mask.nonzero()[:, 0], finals(context)) if len(points) > 0]
+        return max(self._gap(landmarks, attention, context, points, w, a, generator) for points in sets)
 
     def _gap(
         self,
-        landmarks: _Landmarks,
+        landmarks: Landmarks,
         attention: BoundAttention,
+        context: Context,
         points: Tensor,
-        keys: bool,
         w: Tensor,
         a: Tensor,
         generator: torch.Generator,
     ) -> float:
-        chosen = torch.arange(len(points))
         if self.sample < len(points):
-            chosen = torch.randint(len(points), (self.sample,), generator=generator)
-        chosen = chosen.to(points.device)
-        exact = attention.expand(points[chosen], w[:, None])[:, 0]
-        rows = landmarks.rows(points[chosen], torch.full_like(chosen, keys, dtype=torch.bool))[1]
+            points = points[torch.randint(len(points), (self.sample,), generator=generator).to(points.device)]
+        exact = attention.expand(context.points[points].to(w), w[:, None])[:, 0].double()
         unit = power_of_two(exact)  # so that no square leaves the type's range
         size = (exact / unit).norm().clamp(min=torch.finfo(exact.dtype).tiny)
+        rows = landmarks.rows(context, points)[1]
         return float(((rows @ (landmarks.B @ a) - exact) / unit).norm() / size)
 
 
-def _inverse_root(kappa: Tensor, epsilon: float) -> Tensor:
-    """B with B Bᵀ = κ⁺, ``(m, r)``, directions below rounding left out."""
-    if not torch.allclose(kappa, kappa.mT, rtol=1e-6, atol=1e-6 * float(kappa.abs().max())):
-        raise ValueError("kernel: Nystrom needs a symmetric kernel, got κ(x, y) ≠ κ(y, x).")
-    eigenvalues, U = torch.linalg.eigh((kappa + kappa.mT) / 2)
-    if float(eigenvalues[0]) < -1e-6 * float(eigenvalues[-1]):
-        raise ValueError("kernel: Nystrom needs a positive semi-definite kernel, got one with a negative eigenvalue.")
-    kept = eigenvalues > 10 * len(kappa) * epsilon * eigenvalues[-1]
-    return U[:, kept] * eigenvalues[kept].rsqrt()
+def _exact(rule: Attention) -> Attention:
+    """The attention without its step size."""
+    return rule if isinstance(rule, SoftmaxAttention) else KernelAttention(rule.kernel, 1.0)
 
 
-def _blocks(context: Context) -> Iterator[tuple[slice, tuple[Tensor, Tensor], Tensor, Tensor]]:
-    """Blocks of transitions: their slice, the points that they need and which are keys, and where x_k and x′_k are."""
+def _blocks(context: Context) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
+    """Blocks of transitions: their slice, the indices of the points that they need, where x_k and x′_k are there."""
     for first in range(0, len(context), _ROWS):
         block = slice(first, min(first + _ROWS, len(context)))
         own = torch.arange(block.start, block.stop, device=context.device)
         needed, place = torch.unique(torch.cat([own, context.successors[block]]), return_inverse=True)
-        yield block, (context.points[needed], needed < len(context)), place[: len(own)], place[len(own) :]
+        yield block, needed, place[: len(own)], place[len(own) :]
 
 
-def _moments(landmarks: _Landmarks, context: Context) -> tuple[Tensor, Tensor]:
-    """C ``(r, r)`` and b ``(r,)``, summed in float64."""
-    m = len(landmarks.Z)
-    C, b = torch.zeros(m, m, dtype=torch.float64, device=context.device), 0.0
+def _moments(landmarks: Landmarks, context: Context) -> tuple[Tensor, Tensor]:
+    """C ``(r, r)`` and b ``(r,)``."""
+    m = len(landmarks.B)
+    C, b = landmarks.B.new_zeros(m, m), landmarks.B.new_zeros(m)
     for block, points, own, following in _blocks(context):
-        kappa, features = landmarks.rows(*points)
+        kappa, features = landmarks.rows(context, points)
         sent = kappa[own] * context.mask[block, None]
         C += sent.mT @ (context.discounts[block, None] * features[following] - features[own])
         b = b + sent.mT @ context.rewards[block]
-    B = landmarks.B.double()
-    return (B.mT @ C @ B).to(context.dtype), (B.mT @ torch.as_tensor(b).double()).to(context.dtype)
+    return landmarks.B.mT @ C @ landmarks.B, landmarks.B.mT @ b
 
 
-def _coefficients(landmarks: _Landmarks, context: Context, a: Tensor, alpha: float) -> Tensor:
+def _coefficients(landmarks: Landmarks, context: Context, a: Tensor, alpha: float) -> Tensor:
     """w^ℓ = α Σ_{t<ℓ} (R + (γΦ′ − Φ) a_t) for ℓ = 0 … L, ``(L+1, n)``, of ``a (L+1, r)``."""
     sums = torch.nn.functional.pad(a[:-1].cumsum(0), (0, 0, 1, 0))
     depths = torch.arange(len(sums), device=a.device).to(a)[:, None]
     w = a.new_empty((len(sums), len(context)))
     for block, points, own, following in _blocks(context):
-        values = (landmarks.B @ sums.mT).mT @ landmarks.rows(*points)[1].mT
+        values = (landmarks.B @ sums.mT).mT @ landmarks.rows(context, points)[1].mT
         errors = depths * context.rewards[block] + context.discounts[block] * values[:, following] - values[:, own]
         w[:, block] = alpha * errors.masked_fill(~context.mask[block], 0.0)
     return w

@@ -1,0 +1,89 @@
+"""Landmarks, which stand in for all states of a long context, and the features of its points that they make."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from icrl_agents.context import Context
+from icrl_agents.kernel_matrix import check_finite, kernel_matrix
+from icrl_agents.kernels import Kernel
+
+SMALLEST_COSINE = 1e-3
+"""Final observations at a smaller one, κ(x, z)/√(κ(x, x) κ(z, z)), to every landmark have their exact weights."""
+
+
+class Landmarks(NamedTuple):
+    """Landmarks and what turns κ(Z, x) into features: values at x are κ(x, Z) B a / (κ(x, Z) mass).
+
+    Final observations may lie so far out that their weights hang on digits which κ(x, Z) has not got. These have
+    columns of their own, in what keys send as in what such points receive, so that their weights are exact.
+
+    Args:
+        kernel: κ, bound to the context.
+        Z: Landmarks, ``(m, d)``.
+        B: ``(m + e, r + e)``, with B Bᵀ = κ(Z, Z)⁺ in its first block, and 1 on the diagonal of the second.
+        mass: B Bᵀ Σ_k κ(Z, x_k), ``(m,)``, by which values are normalised; None where they are not.
+        far: Indices of those observations among the context's points, ``(e,)``.
+        exact: Their weights K(x_k, x), ``(e, n)``.
+    """
+
+    kernel: Kernel
+    Z: Tensor
+    B: Tensor
+    mass: Tensor | None
+    far: Tensor
+    exact: Tensor
+
+    def rows(self, context: Context, index: Tensor) -> tuple[Tensor, Tensor]:
+        """What the points of ``context`` at ``index (b,)`` send, κ(x, Z) where they are keys, and their features.
+
+        No normaliser is smaller than κ of a key among its terms: of a landmark, and of the point itself if it is a key.
+        """
+        points, keys = context.points[index], index < len(context)
+        kappa = kernel_matrix(self.kernel, points, self.Z)
+        check_finite(kappa)
+        features = kappa
+        if self.mass is not None:
+            own = _diagonal(self.kernel, points).masked_fill(~keys, 0.0)
+            normaliser = torch.maximum(kappa @ self.mass, torch.maximum(kappa.amax(-1), own))
+            features = kappa / normaliser.masked_fill(normaliser == 0, 1.0)[:, None]
+        if len(self.far) == 0:
+            return kappa, features
+        is_far = index[:, None] == self.far
+        sent = self.exact[:, index.clamp(max=len(context) - 1)].mT
+        features = features.masked_fill(is_far.any(-1, keepdim=True), 0.0)
+        return torch.cat([kappa, sent], -1), torch.cat([features, is_far.to(features)], -1)
+
+
+def finals(context: Context) -> Tensor:
+    """The indices of the final observations among the points, ``(e,)``."""
+    return context.successors[context.successors >= len(context)].unique()
+
+
+def far_finals(kernel: Kernel, Z: Tensor, context: Context, most: int) -> Tensor:
+    """The indices of final observations that are far from every landmark, ``most`` at most: the farthest."""
+    found = finals(context)
+    points = context.points[found]
+    kappa = kernel_matrix(kernel, points, Z)
+    cosines = (kappa / _diagonal(kernel, Z).sqrt()).amax(-1) / _diagonal(kernel, points).sqrt()
+    farthest = cosines.argsort()[:most]
+    return found[farthest[cosines[farthest] < SMALLEST_COSINE]].sort().values
+
+
+def inverse_root(kappa: Tensor) -> Tensor:
+    """B with B Bᵀ = κ⁺, ``(m, r)``, directions below rounding left out."""
+    if not torch.allclose(kappa, kappa.mT, rtol=1e-6, atol=1e-6 * float(kappa.abs().max())):
+        raise ValueError("kernel: Nystrom needs a symmetric kernel, got κ(x, y) ≠ κ(y, x).")
+    eigenvalues, U = torch.linalg.eigh((kappa + kappa.mT) / 2)
+    if float(eigenvalues[0]) < -1e-6 * float(eigenvalues[-1]):
+        raise ValueError("kernel: Nystrom needs a positive semi-definite kernel, got one with a negative eigenvalue.")
+    kept = eigenvalues > 10 * len(kappa) * torch.finfo(kappa.dtype).eps * eigenvalues[-1]
+    return U[:, kept] * eigenvalues[kept].rsqrt()
+
+
+def _diagonal(kernel: Kernel, points: Tensor) -> Tensor:
+    """κ(x, x) of each point, ``(b,)``."""
+    return kernel(points[:, None], points[:, None])[:, 0, 0]
