@@ -108,7 +108,7 @@ class SoftmaxAttention(nn.Module):
 
     def bind(self, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> BoundAttention:
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
-        keys = fill_rows(keys, mask)
+        keys = fill_rows(keys, mask).clone()  # that nothing written into the context later moves a value
         kernel = bind_kernel(self.kernel, keys, mask)
         rule = partial(_softmax if hasattr(kernel, "score") else _normalised, kernel, counts)
         return BoundAttention(rule, keys, mask, counts=counts)
@@ -131,7 +131,7 @@ class KernelAttention(nn.Module):
 
     def bind(self, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> BoundAttention:
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
-        keys = fill_rows(keys, mask)
+        keys = fill_rows(keys, mask).clone()  # that nothing written into the context later moves a value
         kernel = bind_kernel(self.kernel, keys, mask)
         if self.step_size == "auto":
             gain = stable_step_size(kernel, keys, mask, counts)[..., None, None]

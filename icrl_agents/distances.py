@@ -50,6 +50,11 @@ def without_offset(x: Tensor, y: Tensor, offset: Tensor | None = None) -> tuple[
     return (x - offset, y - offset) if bool(offset.any()) else (x, y)
 
 
+def widened(x: Tensor) -> Tensor:
+    """``x`` in float64, where its device has that."""
+    return x if x.device.type == "mps" else x.double()
+
+
 class ExpandedScore:
     """−‖(x − y)/ℓ‖²/2 = x̃ᵀỹ − ‖x̃‖²/2 − ‖ỹ‖²/2 of any x to the same y, one product each; y is prepared once.
 

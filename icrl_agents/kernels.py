@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.arrays import constant, holding, positive
-from icrl_agents.distances import ExpandedScore, common_offset, median_distance, without_offset
+from icrl_agents.distances import ExpandedScore, common_offset, median_distance, widened, without_offset
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 LengthScale = float | Tensor | Literal["median"]
@@ -50,14 +50,11 @@ class _Radial(nn.Module):
         found = median_distance(keys, mask)[..., None, None].detach() if scale is None else scale
         return holding(self, length_scale=found, _offset=common_offset(keys))
 
-    def distance(self, x: Tensor, y: Tensor) -> Tensor:
-        """ρ(x, y) = ‖(x − y)/ℓ‖, shape ``(*batch, m, n)``."""
-        return torch.cdist(*self._scaled(x, y), compute_mode="donot_use_mm_for_euclid_dist")
-
-    def _scaled(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Both in units of ℓ, from an offset that they share."""
-        scale, (x, y) = self._scale(x, y), without_offset(x, y, self._offset)
-        return x / scale, y / scale
+    def distance(self, x: Tensor, y: Tensor, p: float = 2.0) -> Tensor:
+        """‖(x − y)/ℓ‖_p ``(*batch, m, n)``, of what float64 holds of x/ℓ and y/ℓ without the offset that they share."""
+        scale = widened(self._scale(x, y))
+        left, right = (widened(each) / scale for each in without_offset(x, y, self._offset))
+        return torch.cdist(left, right, p, "donot_use_mm_for_euclid_dist").to(x.dtype)
 
     def _scale(self, x: Tensor, y: Tensor) -> Tensor:
         """ℓ, of the context ``y`` if it is a median."""
@@ -142,7 +139,7 @@ class ProductLaplace(_Radial):
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """−Σ_d |x_d − x′_d|/ℓ_d."""
-        return -torch.cdist(*self._scaled(x, y), p=1.0)
+        return -self.distance(x, y, p=1.0)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """The exponential of the score."""

@@ -8,7 +8,7 @@ from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelTD, LinearTD, ResidualGradient, TDLambda, WeightedSoftmaxTD
-from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear
+from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear, ProductLaplace
 from icrl_agents.layers import TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
 
@@ -80,3 +80,19 @@ def test_distances_keep_their_digits_wherever_the_states_lie(offset, dtype, leng
     expected = torch.exp(-0.5 * differences.square().sum(-1))
     tolerance = 1e-11 if dtype == torch.float64 else 1e-5
     torch.testing.assert_close(RBF(length_scale)(x, y).double(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("apart", [25.0, 1e3, 1e5])
+def test_kernels_keep_their_digits_within_clusters_however_far_apart_these_are(apart, dtype):
+    x = torch.cat([torch.as_tensor(STATES[:9]), apart + torch.as_tensor(STATES[9:18])]).to(dtype)
+    differences = (x.double()[:, None] - x.double()[None]) / 0.7
+    scores = {
+        RBF: -0.5 * differences.square().sum(-1),
+        Laplace: -differences.norm(dim=-1),
+        ProductLaplace: -differences.abs().sum(-1),
+    }
+    for kernel, score in scores.items():
+        torch.testing.assert_close(
+            kernel(0.7)(x, x).double(), score.exp(), rtol=0, atol=2e-7 if dtype == torch.float32 else 1e-9
+        )

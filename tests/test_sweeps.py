@@ -204,3 +204,13 @@ def test_fifty_identical_states_are_worth_that_state():
     context = Context(np.ones((50, 2)), np.ones(50), np.full(50, 0.9), np.ones((50, 2)))
     for kernel in (RBF("median"), Laplace(1e-3), Exponential(1e-3), Identity()):
         close(WeightedSoftmaxTD(kernel, 500).fit(context)([1.0, 1.0]), 10.0)
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.5), Laplace(0.5), Exponential(2.0)])
+def test_what_is_written_into_a_context_later_moves_no_value(kernel):
+    points = torch.as_tensor(np.random.default_rng(0).normal(size=(21, 2)))
+    context = Context(points[:-1], points[:-1, 0], torch.full((20,), 0.9).double(), points[1:])
+    value = WeightedSoftmaxTD(kernel, 5).fit(context)
+    expected = value(points[:3])
+    context.points.mul_(3.0)
+    assert torch.equal(value(points[:3]), expected)
