@@ -111,6 +111,13 @@ def boolean(name: str, value: Any, like: Tensor) -> Tensor:  # noqa: ANN401
     return torch.empty_like(like, dtype=torch.bool).copy_(tensor)
 
 
+def check_kind(name: str, item: Any, kind: type, hint: str = "") -> None:  # noqa: ANN401 - checked here
+    """Raises TypeError, ``hint`` at its end, if ``item`` is of another class."""
+    if not isinstance(item, kind):
+        article = "an" if kind.__name__[0] in "AEIO" else "a"
+        raise TypeError(f"{name}: expected {article} {kind.__name__}, got {type(item).__name__}{hint}.")
+
+
 def check_list(name: str, items: Any, kind: type, hint: str = "") -> None:  # noqa: ANN401 - checked here
     """Raises TypeError or ValueError, ``hint`` at its end, if ``items`` is no list of ``kind``, one at least."""
     if isinstance(items, (kind, str)) or not isinstance(items, Sequence):
@@ -166,18 +173,6 @@ def float_rows(name: str, array: np.ndarray) -> np.ndarray:
     return numbers
 
 
-def power_of_two(x: Tensor) -> Tensor:
-    """Returns a power of two near the largest |x|, 1 where there is none: to divide by before squares, exactly."""
-    largest = x.abs().amax() if x.numel() else x.new_zeros(())
-    return near_power_of_two(largest) if bool(largest > 0) else torch.ones_like(largest)
-
-
-def near_power_of_two(positive: Tensor) -> Tensor:
-    """Returns the power of two in (x / 2, x] of each x > 0; for subnormal ones the smallest normal number."""
-    positive = positive.clamp(min=torch.finfo(positive.dtype).tiny)
-    return positive / 2.0 / torch.frexp(positive)[0]
-
-
 def front_rows(rows: Tensor, chosen: Tensor) -> Tensor:
     """Moves the chosen rows of each batch element to the front, ``(*batch, max chosen, d)``, zeros behind."""
     counts = chosen.sum(-1)
@@ -192,6 +187,18 @@ def front_rows(rows: Tensor, chosen: Tensor) -> Tensor:
 def take_rows(rows: Tensor, index: Tensor) -> Tensor:
     """Rows ``(*batch, p, d)`` at ``index (*batch, n)``, ``(*batch, n, d)``."""
     return torch.gather(rows, -2, index[..., None].expand(*index.shape, rows.shape[-1]))
+
+
+def fold(rows: Tensor, batch: torch.Size) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Rows ``(*more, *batch, m, d)`` as ``(*batch, more · m, d)``, and what unfolds ``(*batch, more · m, c)`` again."""
+    shape, (m, d) = torch.broadcast_shapes(rows.shape[:-2], batch), rows.shape[-2:]
+    count = shape[: len(shape) - len(batch)].numel()
+    folded = rows.expand(*shape, m, d).reshape(count, *batch, m, d).movedim(0, -3).flatten(-3, -2)
+
+    def unfold(found: Tensor) -> Tensor:
+        return found.unflatten(-2, (count, m)).movedim(-3, 0).reshape(*shape, m, found.shape[-1])
+
+    return folded, unfold
 
 
 def constant(name: str, value: Any) -> Tensor:  # noqa: ANN401

@@ -16,7 +16,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.blockwise import BlockwiseMatrix, fits, matrix, row_blocks
+from icrl_agents.blockwise import LONGEST_SUM, BlockwiseMatrix, fits, matrix, row_blocks
 from icrl_agents.distinct import fill_rows
 from icrl_agents.kernel_matrix import (
     bind_kernel,
@@ -192,6 +192,8 @@ def check_step_size(step_size: Any, *, auto: bool = True) -> StepSize:  # noqa: 
 def _softmax(kernel: Any, counts: Tensor | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:  # noqa: ANN401
     scores = _masked(kernel_matrix(kernel.score, queries, keys), mask, float("-inf"))
     weights = torch.softmax(scores, -1)
+    if weights.shape[-1] > LONGEST_SUM:  # of which its own sum has lost digits
+        weights = weights / weights.sum(-1, keepdim=True)
     if bool(torch.isnan(weights.detach()[..., :1]).any()):
         unreached = torch.isneginf(scores).all(-1, keepdim=True)
         if getattr(kernel, "positive", False) and bool((unreached & mask.any(-1)[..., None, None]).any()):
@@ -225,4 +227,7 @@ def _masked(matrix: Tensor, mask: Tensor, value: float) -> Tensor:
 def _shares(weights: Tensor) -> Tensor:
     """Rows divided by their sums; rows of zeros stay."""
     total = weights.sum(-1, keepdim=True)
+    if not bool(torch.isfinite(total.detach()).all()):
+        peak = weights.amax(-1, keepdim=True)
+        return _shares(weights / peak.masked_fill(peak == 0, 1.0))
     return weights / total.masked_fill(total == 0, 1.0)

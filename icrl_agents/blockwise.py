@@ -10,11 +10,15 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from icrl_agents.magnitudes import widened
+
 LARGEST_MATRIX = 2**31
 """Bytes of the largest matrix that is held; products with larger ones make their rows anew each time."""
 BLOCK = 2**19
 """Bytes of a block of rows: small enough for a processor's cache, large enough for its vector units. What a block of
 twice the size leaves behind is as much as the C library gives back to the system, which clears it anew each time."""
+LONGEST_SUM = 2**14
+"""Terms that a product in float32 sums at once: of n of one sign it may lose n/2 units in the last place."""
 FEWEST_ROWS = 8
 """Rows of a block at least. With more, 100,000 columns make blocks so large that the same happens to each of them."""
 
@@ -42,7 +46,7 @@ class BlockwiseMatrix:
         """
 
         def product(queries: Tensor) -> Tensor:
-            return self.rows(queries) @ right
+            return _product(self.rows, queries, right)
 
         def whole() -> Tensor:
             if fits(self.queries, self.columns):
@@ -74,7 +78,11 @@ def matrix(rows: Rows, queries: Tensor, columns: int) -> Tensor | BlockwiseMatri
 
 
 def _product(rows: Rows, queries: Tensor, right: Tensor) -> Tensor:
-    return rows(queries) @ right
+    weights = rows(queries)
+    if right.shape[-2] <= LONGEST_SUM or right.dtype == torch.float64:
+        return weights @ right
+    parts = zip(weights.split(LONGEST_SUM, -1), right.split(LONGEST_SUM, -2), strict=True)
+    return torch.stack([widened(left @ part) for left, part in parts]).sum(0).to(right)
 
 
 def _bytes(queries: Tensor, columns: int) -> int:

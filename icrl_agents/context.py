@@ -42,8 +42,9 @@ class Context:
         mask: True for transitions, False for padding, shape ``(*batch, n)``; default all True. What the
             padding holds is never read.
         contiguous: True where transition k + 1 continues the trajectory of transition k, shape
-            ``(*batch, n)``; by default wherever ``next_states[k]`` equals ``states[k + 1]`` exactly. Only
-            eligibility traces and Monte-Carlo returns depend on it.
+            ``(*batch, n)``; by default wherever ``next_states[k]`` equals ``states[k + 1]`` exactly and γ_k > 0
+            (or all γ are 0). Only eligibility traces, Monte-Carlo returns and what tells trajectories apart, such
+            as ``AdaptiveTD``, depend on it.
 
     Raises:
         TypeError: If an array is neither float32, float64 nor integer-valued rewards or discounts.
@@ -103,7 +104,7 @@ class Context:
         finite("next_states", x_next.masked_fill(~read[..., None], 0.0), " (of a transition with γ > 0)")
 
         if contiguous is None:
-            linked = _links(x, x_next, valid)
+            linked = _links(x, x_next, valid) & (read | ~read.any(-1, keepdim=True))
         else:
             linked = boolean("contiguous", contiguous, rewards) & valid
             linked[..., -1:] = False
@@ -113,8 +114,10 @@ class Context:
                 )
         self.rewards, self.discounts, self.mask = rewards, discounts, valid
         self._padding = None if bool(valid.all()) else ~valid
-        self._terminal = front_rows(x_next, valid & ~read & ~linked)
-        bootstrapped = read & ~linked
+        # One state for both would have the gradients of both.
+        self._shared = linked if x.requires_grad == x_next.requires_grad else torch.zeros_like(linked)
+        self._terminal = front_rows(x_next, valid & ~read & ~self._shared)
+        bootstrapped = read & ~self._shared
         self.points = torch.cat([x, front_rows(x_next, bootstrapped)], dim=-2)
         n = rewards.shape[-1]
         own = torch.arange(n, device=x.device).expand_as(rewards)
@@ -234,10 +237,10 @@ class Context:
     def next_states(self) -> Tensor:
         """Next states x′_k, ``(*batch, n, d)``, assembled anew at each call."""
         own = torch.arange(len(self), device=self.device)
-        gathered = take_rows(self.points, torch.where(self.contiguous, own + 1, self.successors))
+        gathered = take_rows(self.points, torch.where(self._shared, own + 1, self.successors))
         if self._terminal.shape[-2] == 0:
             return gathered
-        terminal = self.mask & ~self.contiguous & (self.successors == own)
+        terminal = self.mask & ~self._shared & (self.successors == own)
         rank = (terminal.cumsum(-1) - 1).clamp(min=0)
         return torch.where(terminal[..., None], take_rows(self._terminal, rank), gathered)
 
@@ -294,15 +297,18 @@ class Context:
             δ, shape ``(*batch, n)``.
 
         Raises:
-            TypeError: If ``values`` is no tensor.
-            ValueError: If ``values`` has another number of points.
+            TypeError: If ``values`` is no tensor of floating-point numbers.
+            ValueError: If ``values`` has another shape.
         """
         n = len(self)
         if not isinstance(values, Tensor):
             raise TypeError(f"values: expected a tensor, v at the context's points, got {type(values).__name__}.")
-        if values.ndim == 0 or values.shape[-1] != self.points.shape[-2]:
+        if not values.is_floating_point():
+            raise TypeError(f"values: expected floating-point numbers, got {values.dtype}.")
+        shape = self.points.shape[:-1]
+        if values.shape[-len(shape) :] != shape:
             raise ValueError(
-                f"values: expected v at the context's points, shape (..., {self.points.shape[-2]}), "
+                f"values: expected v at the context's points, shape (..., {', '.join(map(str, shape))}), "
                 f"got {tuple(values.shape)}."
             )
         successors = self.successors if values.ndim == 1 else self.successors.expand(*values.shape[:-1], n)

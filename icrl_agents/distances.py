@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.distinct import distinct_rows
+from icrl_agents.magnitudes import power_of_two
 
 _LARGEST_MEDIAN_SAMPLE = 1_000
 _LARGEST_EXPANDED = {torch.float32: 1e6, torch.float64: 2e2}
@@ -50,11 +51,6 @@ def without_offset(x: Tensor, y: Tensor, offset: Tensor | None = None) -> tuple[
     return (x - offset, y - offset) if bool(offset.any()) else (x, y)
 
 
-def widened(x: Tensor) -> Tensor:
-    """``x`` in float64, where its device has that."""
-    return x if x.device.type == "mps" else x.double()
-
-
 class ExpandedScore:
     """−‖(x − y)/ℓ‖²/2 = x̃ᵀỹ − ‖x̃‖²/2 − ‖ỹ‖²/2 of any x to the same y, one product each; y is prepared once.
 
@@ -67,7 +63,7 @@ class ExpandedScore:
 
     def __init__(self, y: Tensor, scale: Tensor) -> None:
         self._right: Tensor | None = None
-        if y.device.type == "mps" or y.shape[-2] == 0:  # MPS has no float64
+        if y.device.type == "mps" or y.numel() == 0:  # MPS has no float64
             return
         self._centre, self._scale = y.detach().double().mean(-2, keepdim=True), scale.double()
         y = (y.double() - self._centre) / self._scale
@@ -99,4 +95,7 @@ def _median(states: Tensor) -> Tensor:
     if len(states) > _LARGEST_MEDIAN_SAMPLE:
         chosen = torch.linspace(0, len(states) - 1, _LARGEST_MEDIAN_SAMPLE, dtype=torch.float64)
         states = states[chosen.round().long()]
-    return torch.pdist(states).median() if len(states) > 1 else states.new_ones(())
+    if len(states) < 2:
+        return states.new_ones(())
+    unit = power_of_two(states)  # so that no square leaves the type's range
+    return torch.pdist(states / unit).median() * unit

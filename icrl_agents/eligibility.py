@@ -52,7 +52,7 @@ def eligibility_traces(context: Context, rows: Tensor, lambda_: float) -> Tensor
     Returns:
         e, ``(*batch, n, D)``.
     """
-    n = len(context)
+    n, lambda_ = len(context), float(lambda_)
     if lambda_ == 0:
         return rows
     decay = _delayed((lambda_ * context.discounts * context.contiguous)[..., None], 1)

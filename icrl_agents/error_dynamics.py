@@ -21,8 +21,9 @@ from icrl_agents.divergence import Bounded, Measured, check_convergence, check_f
 from icrl_agents.weighted_context import WeightedContext, weighted
 
 LARGEST_SPECTRUM = 256
-"""States up to which eigenvalues are computed; beyond, the power iteration estimates the largest one."""
-_POWERS, _MOST_POWERS, _SETTLED, _DOUBLINGS = 100, 2_000, 1e-6, 20
+"""States up to which all eigenvalues are computed; beyond, the largest one is looked for."""
+_LARGEST_DENSE, _NEAR = 4_000, 0.02
+_KRYLOV, _CHECKED, _SETTLED, _DOUBLINGS = 240, 40, 1e-8, 20
 _NOTHING = 1e-100
 
 
@@ -155,18 +156,39 @@ def largest_eigenvalue(operator: Tensor) -> Tensor:
 
 
 def spectral_radius(operator: Tensor) -> float:
-    """The largest |eigenvalue| of one ``operator (D, D)``; of a large one an estimate from its powers."""
+    """The largest |eigenvalue| of one ``operator (D, D)``.
+
+    Of a large one it is that on a Krylov space, if it has settled there or is not near 1, where it decides; beyond
+    4,000 states in any case.
+    """
     if len(operator) <= LARGEST_SPECTRUM:
         return float(largest_eigenvalue(operator.double()))
-    z, found = torch.ones(len(operator), dtype=operator.dtype, device=operator.device), math.inf
-    for _ in range(_MOST_POWERS // _POWERS):  # until they are past what grows before it decays
-        growth = []
-        for _ in range(_POWERS):
-            z = operator @ z
-            norm = z.norm().clamp(min=torch.finfo(z.dtype).tiny)
-            z = z / norm
-            growth.append(norm.log())
-        found, before = float(torch.stack(growth[_POWERS // 2 :]).mean()), found
-        if abs(found - before) < _SETTLED:
-            break
-    return math.exp(found)
+    found, settled = _arnoldi(operator.double())
+    if settled or abs(found - 1.0) > _NEAR or len(operator) > _LARGEST_DENSE:
+        return found
+    return float(largest_eigenvalue(operator.double()))
+
+
+def _arnoldi(operator: Tensor) -> tuple[float, bool]:
+    """The largest |eigenvalue| by Arnoldi's iteration from a fixed random vector, and whether it has settled."""
+    D, device = len(operator), operator.device
+    basis, H = operator.new_zeros(D, _KRYLOV + 1), torch.zeros(_KRYLOV + 1, _KRYLOV, dtype=operator.dtype)
+    start = torch.randn(D, generator=torch.Generator().manual_seed(0), dtype=operator.dtype).to(device)
+    basis[:, 0], found = start / start.norm(), math.inf
+    for k in range(_KRYLOV):
+        z = operator @ basis[:, k]
+        for _ in range(2):  # the second time for what rounding has left of the first
+            along = basis[:, : k + 1].mT @ z
+            z = z - basis[:, : k + 1] @ along
+            H[: k + 1, k] += along.cpu()
+        H[k + 1, k] = z.norm().cpu()
+        exhausted = float(H[k + 1, k]) <= torch.finfo(z.dtype).eps * float(H.abs().max())
+        if exhausted or (k + 1) % _CHECKED == 0:
+            values, vectors = torch.linalg.eig(H[: k + 1, : k + 1])
+            first = int(values.abs().argmax())
+            found = float(values[first].abs())
+            residual = float(H[k + 1, k] * vectors[-1, first].abs() / vectors[:, first].norm())
+            if exhausted or residual <= _SETTLED * found:
+                return found, True
+        basis[:, k + 1] = z / z.norm().clamp(min=torch.finfo(z.dtype).tiny)
+    return found, False

@@ -38,6 +38,8 @@ def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
     if not isinstance(kappa, Tensor) or kappa.shape[-2:] != expected:
         got = tuple(kappa.shape) if isinstance(kappa, Tensor) else type(kappa).__name__
         raise ValueError(f"kernel: expected a tensor (*batch, m, n) = (..., {expected[0]}, {expected[1]}), got {got}.")
+    if kappa.is_complex():
+        raise ValueError(f"kernel: expected real numbers, got {kappa.dtype}.")
     return kappa.to(queries)
 
 

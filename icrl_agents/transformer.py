@@ -10,8 +10,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
-from icrl_agents.divergence import DivergenceError, check_finite
+from icrl_agents.divergence import DivergenceError
 from icrl_agents.error_dynamics import check_layers
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
 from icrl_agents.weighted_context import weighted
@@ -180,14 +181,8 @@ class InContextTransformer(nn.Module):
 
     def _fit_columns(self, context: Context) -> ValueFunction:
         """The value function of layers without an expansion: queries run through them as columns."""
-
-        def basis(queries: Tensor) -> Tensor:
-            layers = self._run(context, *self._start(context, queries, self._bind(context)))
-            values = torch.stack([self._layers[0].read_out(tokens) for tokens in layers], dim=-1)
-            check_finite(values.mT, "layer")
-            return values[..., values.shape[-2] - queries.shape[-2] :, :]
-
         depths = torch.eye(self.num_layers + 1, dtype=context.dtype, device=context.device)
+        basis = columns(self, context)
         return ValueFunction([basis], [depths.expand(*context.points.shape[:-2], *depths.shape)], context)
 
     @property

@@ -14,6 +14,7 @@ from icrl_agents.arrays import finite, floating
 from icrl_agents.attention import BoundAttention
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError, DivergenceWarning, check_finite
+from icrl_agents.weighted_context import read_points
 
 __all__ = ["Basis", "DivergenceError", "DivergenceWarning", "Evaluator", "ValueFunction", "as_queries"]
 
@@ -86,7 +87,7 @@ class ValueFunction:
         shallower.depth = self._check_depth(depth)
         return shallower
 
-    def by_depth(self, states: Any, depths: Sequence[int] | None = None) -> Tensor:  # noqa: ANN401
+    def by_depth(self, states: Any, depths: Iterable[int] | None = None) -> Tensor:  # noqa: ANN401
         """Values after each of several depths at once, ``(*batch, m, len(depths))``; default 0 … ``max_depth``."""
         if not (depths is None or isinstance(depths, Iterable)):
             raise TypeError(f"depths: expected a list of integers, got {depths!r}; at_depth takes a single one.")
@@ -102,7 +103,7 @@ class ValueFunction:
     def td_errors(self, context: Context) -> Tensor:
         """TD errors δ_k = R_k + γ_k v(x′_k) − v(x_k) on ``context``, ``(*batch, n)``; held out or its own."""
         check_context(context)
-        return _checked(context.td_errors(self(context.points)), "TD errors on this context")
+        return _checked(context.td_errors(self(read_points(context))), "TD errors on this context")
 
     def offset_corrected(self) -> Self:
         """The same values plus the constant at which the mean TD error of their context is 0, at every depth.
@@ -125,7 +126,7 @@ class ValueFunction:
         if bool(((missing == 0) & mask.any(-1, keepdim=True)).any()):
             raise ValueError("offset_corrected: expected a transition with γ < 1 in every context, got none.")
         missing = missing.masked_fill(missing == 0, 1.0)
-        values = self.by_depth(self.context.points)
+        values = self.by_depth(read_points(self.context))
         errors = [self.context.td_errors(values[..., depth]) / missing for depth in range(self.max_depth + 1)]
         offsets = _checked(torch.stack(errors, dim=-2).sum(-1), "offset_corrected: constants")[..., None]
         corrected = copy.copy(self)

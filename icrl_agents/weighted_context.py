@@ -8,6 +8,7 @@ from torch import Tensor
 from icrl_agents.arrays import take_rows
 from icrl_agents.context import Context
 from icrl_agents.distinct import Groups, fill_rows, group_labels, group_rows
+from icrl_agents.magnitudes import widened
 
 SMALLEST = 128
 """Shorter contexts are not searched for equal states: their kernel matrix costs less than the search."""
@@ -35,7 +36,7 @@ class WeightedContext:
     ) -> None:
         self.points, self.counts, self.rewards, self.mask = points, counts, rewards, counts > 0
         self._source, self._target = source, target
-        self._shares = discounts / counts.clamp(min=1.0).gather(-1, source)
+        self._shares = widened(discounts) / counts.clamp(min=1.0).gather(-1, source)  # of which n may be summed
         self._routing = self.routing() if len(self) * points.shape[-2] <= 4 * source.shape[-1] else None
 
     def __len__(self) -> int:
@@ -56,7 +57,8 @@ class WeightedContext:
         if self._routing is not None:
             return (self._routing @ values[..., : self.points.shape[-2], None])[..., 0]
         bootstrapped = self._shares * values.gather(-1, self._target)
-        return torch.zeros_like(self.rewards).scatter_add(-1, self._source, bootstrapped)
+        sums = self._shares.new_zeros(self.counts.shape).scatter_add(-1, self._source, bootstrapped)
+        return sums.to(self.rewards)
 
     def td_errors(self, values: Tensor) -> Tensor:
         """Mean TD error of the visits of each state, r̄ + mean γ_k v(x′_k) − v(x), ``(*batch, D)``; 0 in the padding."""
@@ -66,15 +68,16 @@ class WeightedContext:
         """Γ(s, s′): mean over the visits of s of γ_k 1{x′_k = s′}, ``(*batch, D, D′)``."""
         width = self.points.shape[-2]
         cells = self._shares.new_zeros((*self.counts.shape[:-1], len(self) * width))
-        return cells.scatter_add(-1, self._source * width + self._target, self._shares).unflatten(-1, (-1, width))
+        sums = cells.scatter_add(-1, self._source * width + self._target, self._shares)
+        return sums.unflatten(-1, (-1, width)).to(self.rewards)
 
     def routed(self, rows: Tensor) -> Tensor:
         """Γ rows, ``(*batch, D, k)``, of rows at the points, ``(*batch, D′, k)``."""
         if self._routing is not None:
             return self._routing @ rows
         sent = self._shares[..., None] * take_rows(rows, self._target)
-        received = rows.new_zeros((*rows.shape[:-2], len(self), rows.shape[-1]))
-        return received.scatter_add(-2, self._source[..., None].expand(sent.shape), sent)
+        received = sent.new_zeros((*rows.shape[:-2], len(self), rows.shape[-1]))
+        return received.scatter_add(-2, self._source[..., None].expand(sent.shape), sent).to(rows)
 
 
 Transitions = Context | WeightedContext
@@ -131,8 +134,9 @@ def _means(context: Context, points: Tensor, groups: Groups) -> WeightedContext:
     source = groups.group[..., :n]
     left = (groups.first < n) & (torch.arange(groups.first.shape[-1], device=source.device) < groups.counts[..., None])
     size = int(left.sum(-1).max())
-    valid = context.mask.to(context.dtype)
+    earned, valid = widened(context.rewards), widened(context.mask.to(context.dtype))
     counts = valid.new_zeros((*valid.shape[:-1], size)).scatter_add(-1, source, valid)
-    rewards = torch.zeros_like(counts).scatter_add(-1, source, context.rewards) / counts.clamp(min=1.0)
+    rewards = torch.zeros_like(counts).scatter_add(-1, source, earned) / counts.clamp(min=1.0)
     target = groups.group.gather(-1, context.successors)
+    counts, rewards = counts.to(context.dtype), rewards.to(context.dtype)
     return WeightedContext(take_rows(points, groups.first), counts, rewards, source, target, context.discounts)

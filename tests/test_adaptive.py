@@ -13,7 +13,7 @@ from icrl_agents.adaptive import AdaptiveTD, RelevanceTD, default_bank
 from icrl_agents.adaptive.mixture import simplex_weights
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import KernelTD, TabularTD, WeightedSoftmaxTD
+from icrl_agents.evaluators import AverageRewardTD, KernelTD, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace, Linear, ProductLaplace
 from icrl_agents.value_function import DivergenceError, Evaluator
 from tests.adaptive_loops import (
@@ -228,3 +228,21 @@ def test_what_was_chosen_stays_with_other_depths_and_offsets():
         assert other.parts is values.parts
         assert repr(other).startswith("AdaptiveValueFunction(depth=")
     assert (values.depth, values.at_depth(2).depth) == (4, 2)
+
+
+def test_episodes_that_end_where_they_start_are_told_apart():
+    rng, episodes = np.random.default_rng(0), []
+    for _ in range(5):
+        observations = np.concatenate([[[0.0]], np.cumsum(rng.normal(size=(12, 1)), axis=0)])
+        observations[-1] = 0.0
+        episodes.append(Episode(observations, rng.normal(size=12), terminated=True))
+    known = Context.from_episodes(episodes, 0.9)
+    guessed = Context(known.states, known.rewards, known.discounts, known.next_states)
+    assert AdaptiveTD().fit(guessed).choice.reason == AdaptiveTD().fit(known).choice.reason
+    assert "over 5 folds" in AdaptiveTD().fit(guessed).choice.reason
+
+
+def test_differential_values_have_no_part_in_a_mixture():
+    context = Context.from_episodes([Episode(np.eye(4, 2), np.ones(3)) for _ in range(3)], 0.9)
+    with pytest.raises(ValueError, match="evaluators: expected discounted ones"):
+        AdaptiveTD([WeightedSoftmaxTD(Laplace(1.0), 3), AverageRewardTD(3)], depths=(3,)).fit(context)

@@ -172,3 +172,15 @@ def test_states_too_close_for_a_kernel_are_refused_before_digits_are_lost():
     for evaluator in (KernelTD(RBF(0.75), math.inf, 0.05), KernelLSTD(RBF(0.75), normalise=False)):
         with pytest.raises(ValueError, match=r"reciprocal condition number \de-13"):
             evaluator.fit(context)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_the_gradient_of_lstd_is_that_of_differences_where_singular_values_coincide(ridge):
+    states = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    query = torch.tensor([[1.0, 0.5]], dtype=torch.float64)
+
+    def value(x):
+        return LSTD(ridge).fit(Context(x, [1.0, 2.0, 3.0, 4.0], [0.5] * 4, states.roll(1, 0)))(query).sum()
+
+    assert torch.autograd.gradcheck(value, states.clone().requires_grad_(True), atol=1e-6)
+    assert float(value(states.clone().requires_grad_(True)).detach()) == pytest.approx(float(value(states)), rel=1e-12)

@@ -7,8 +7,9 @@ import torch
 
 from icrl_agents import constructions
 from icrl_agents.context import Context
+from icrl_agents.diagnostics import attention_matrix, td_loss
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import KernelTD, TabularTD, WeightedSoftmaxTD
+from icrl_agents.evaluators import KernelLSTD, KernelTD, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Identity
 from icrl_agents.prompt import route
 
@@ -207,3 +208,41 @@ def test_a_context_survives_copying_and_pickling():
         assert repr(other) == "Context(shape=(4, 2), dtype=torch.float64, device='cpu')"
         close(other.next_states, context.next_states, 0)
         assert torch.equal(other.mask, context.mask)
+
+
+def test_the_end_of_an_episode_is_one_even_where_the_next_begins_there():
+    states, after = [[0.0], [1.0], [0.0], [2.0]], [[1.0], [0.0], [2.0], [0.0]]  # ends where it starts
+    context = Context(states, [1.0] * 4, [0.9, 0.0, 0.9, 0.0], after)
+    assert context.contiguous.tolist() == [True, False, True, False]
+    assert torch.equal(context.next_states, torch.tensor(after, dtype=torch.float64))
+    assert Context(states, [1.0] * 4, [0.0] * 4, after).contiguous.tolist() == [True, True, True, False]
+
+
+def test_a_constant_next_state_gets_no_gradient_of_the_state_that_equals_it():
+    x = torch.tensor([[0.0], [1.0]], dtype=torch.float64, requires_grad=True)
+    context = Context(x, [1.0, 1.0], [0.5, 0.5], torch.tensor([[1.0], [0.0]], dtype=torch.float64))
+    assert context.contiguous.tolist() == [True, False]
+    assert torch.autograd.grad(context.next_states.sum(), x, allow_unused=True)[0].abs().sum() == 0
+    assert torch.equal(context.next_states.detach(), torch.tensor([[1.0], [0.0]], dtype=torch.float64))
+
+
+def test_a_kernel_that_is_not_defined_at_0_is_never_asked_about_padding():
+    def cosine(x, y):
+        return torch.exp(3 * (x / x.norm(dim=-1, keepdim=True)) @ (y / y.norm(dim=-1, keepdim=True)).mT)
+
+    rng = np.random.default_rng(0)
+    parts = [
+        Context(rng.normal(size=(n, 3)), rng.normal(size=n), np.full(n, 0.9), rng.normal(size=(n, 3))) for n in (5, 9)
+    ]
+    batch = Context.stack(parts)
+    value = WeightedSoftmaxTD(cosine, 10).fit(batch)
+    for i, part in enumerate(parts):
+        own = WeightedSoftmaxTD(cosine, 10).fit(part)
+        torch.testing.assert_close(value.td_errors(batch)[i, : len(part)], own.td_errors(part))
+        torch.testing.assert_close(td_loss(value, batch)[i], td_loss(own, part))
+        torch.testing.assert_close(value.offset_corrected()(np.eye(3))[i], own.offset_corrected()(np.eye(3)))
+        n = len(part)
+        torch.testing.assert_close(attention_matrix(batch, cosine)[i, :n, :n], attention_matrix(part, cosine))
+        torch.testing.assert_close(
+            KernelLSTD(cosine, 1.0).fit(batch)(np.eye(3))[i], KernelLSTD(cosine, 1.0).fit(part)(np.eye(3))
+        )

@@ -166,3 +166,17 @@ def test_large_integers_of_an_environment_are_refused_too():
     assert row(np.array([2**53, 3])).tolist() == [2.0**53, 3.0]
     with pytest.raises(ValueError, match="observations: float64 would round the integer 9007199254740993"):
         row(np.array([LARGE, 3]))
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        (torch.zeros(4), ValueError, r"values: expected v at the context's points, shape \(..., 2, 4\), got \(4,\)"),
+        (torch.zeros(3, 4), ValueError, r"got \(3, 4\)"),
+        (torch.zeros(2, 4, dtype=torch.bool), TypeError, "values: expected floating-point numbers, got torch.bool"),
+    ],
+)
+def test_values_that_do_not_fit_a_batch_are_named(values, error, message):
+    one = Context([[0.0], [1.0], [2.0]], [1.0] * 3, [0.5] * 3, [[1.0], [2.0], [3.0]])
+    with pytest.raises(error, match=message):
+        Context.stack([one, one]).td_errors(values)

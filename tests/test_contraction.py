@@ -218,3 +218,14 @@ def test_everything_is_where_it_is_announced():
     assert {"attention_matrix", "kernel_diagonality", "contraction_factor", "spectral_radius", "msve"} <= set(
         diagnostics.__all__
     )
+
+
+def test_a_context_without_transitions_contracts_at_once():
+    empty = Context(np.zeros((0, 2)), [], [], np.zeros((0, 2)))
+    other = Context([[0.0, 1.0]], [1.0], [0.5], [[0.0, 1.0]])
+    assert float(spectral_radius(empty, kernels.RBF(1.0))) == 0.0
+    assert float(contraction_factor(empty, kernels.RBF(1.0))) == 0.0
+    batch = Context.stack([other, empty])
+    assert spectral_radius(batch, kernels.RBF(1.0)).tolist() == pytest.approx(
+        [float(spectral_radius(other, kernels.RBF(1.0))), 0.0]
+    )

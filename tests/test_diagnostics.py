@@ -166,3 +166,11 @@ def test_relative_errors_do_not_depend_on_the_unit(unit):
         close(measure(values, targets), MEASURES[measure]([2.0, 4.0, 3.0], [1.0, 4.0, 7.0], [1 / 3] * 3), 1e-1)
     assert float(msve(values, targets)) == (math.inf if unit > 1 else 0.0)
     assert float(centred_msve(np.full(3, 5 * unit), np.full(3, 2 * unit))) == 0.0
+
+
+def test_depths_are_any_iterable_and_a_single_one_is_named():
+    context = Context([[0.0]], [1.0], [0.5], [[0.0]])
+    value = WeightedSoftmaxTD(RBF(1.0), 3).fit(context)
+    assert torch.equal(td_loss(value, context, (depth for depth in (0, 2))), td_loss(value, context, [0, 2]))
+    with pytest.raises(TypeError, match="depths: expected a list of integers, got 2"):
+        td_loss(value, context, 2)

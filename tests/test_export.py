@@ -1,6 +1,7 @@
 """The temporal-shift layer as standard attention: equal after every layer, whatever is padded and masked."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -10,7 +11,13 @@ from torch import nn
 from icrl_agents import constructions, kernels
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
-from icrl_agents.layers import MultiheadLayer, export_multihead_attention, lifted_features, lifted_score
+from icrl_agents.layers import (
+    FullAttentionLayer,
+    MultiheadLayer,
+    export_multihead_attention,
+    lifted_features,
+    lifted_score,
+)
 from icrl_agents.transformer import InContextTransformer
 
 pytestmark = pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
@@ -152,3 +159,54 @@ def test_other_forms_of_attention_are_refused():
         MultiheadLayer(nn.MultiheadAttention(6, 2, bias=False, batch_first=True))
     with pytest.raises(ValueError, match="batch_first"):
         MultiheadLayer(nn.MultiheadAttention(6, 1, bias=False))
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("shape", [(0, 2), (3, 2), (4, 1, 3, 2), (3, 4, 2, 1, 2)])
+def test_queries_of_any_shape_are_answered_as_by_other_layers(batch, shape):
+    rng = np.random.default_rng(0)
+    contexts = [Context(rng.normal(size=(5, 2)), np.ones(5), np.full(5, 0.9), rng.normal(size=(5, 2))) for _ in "ab"]
+    context = Context.stack(contexts) if batch else contexts[0]
+    ours = constructions.weighted_softmax_td(kernels.RBF(0.5), 5)
+    queries = torch.as_tensor(rng.normal(size=shape))
+    expected = ours.fit(context)(queries)
+    found = InContextTransformer([export_multihead_attention(ours.blocks[0], 2)], 5).fit(context)
+    torch.testing.assert_close(found(queries), expected, rtol=1e-10, atol=1e-10)
+    free = InContextTransformer([FullAttentionLayer(0.1 * torch.eye(5), torch.eye(5))], 3).fit(context)
+    assert free(queries).shape == expected.shape
+    for value in (found, free):
+        assert torch.equal(pickle.loads(pickle.dumps(value))(queries), value(queries))
+
+
+def test_weights_that_were_trained_are_run_through_as_they_are():
+    context, queries = ONE, torch.as_tensor(np.random.default_rng(1).normal(size=(3, 3)))
+    exported = export_multihead_attention(constructions.weighted_softmax_td(kernels.RBF(0.7), 1).blocks[0], 3)
+    transformer = InContextTransformer([exported], 6)
+    before = transformer.fit(context)
+    values = before(queries)
+    with torch.no_grad():
+        weight = exported.attention.in_proj_weight
+        weight += 0.1 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(0), dtype=weight.dtype)
+    assert torch.equal(before(queries), values)  # of the weights of the fit
+    after = transformer.fit(context)
+    assert not torch.allclose(after(queries), values, rtol=1e-3)
+    torch.testing.assert_close(after(queries), transformer(context, queries), rtol=1e-12, atol=1e-12)
+    values = after(queries)
+    with torch.no_grad():
+        weight.mul_(2.0)
+    assert torch.equal(after(queries), values)
+
+
+def test_an_exported_layer_shares_no_weight_with_its_source():
+    source = constructions.weighted_softmax_td(kernels.RBF(0.7), 1).blocks[0]
+    exported = export_multihead_attention(source, 3)
+    with torch.no_grad():
+        source.attention.kernel.length_scale.mul_(3.0)
+    assert float(exported.lift.length_scale) == 0.7
+
+
+@pytest.mark.parametrize("options", [{"dropout": 0.1}, {"kdim": 4}, {"vdim": 4}, {"add_zero_attn": True}])
+def test_attention_of_another_form_is_refused(options):
+    attention = nn.MultiheadAttention(6, 1, bias=False, batch_first=True, **options)
+    with pytest.raises(ValueError, match="attention: expected keys and values of the queries' dimension"):
+        MultiheadLayer(attention)

@@ -8,11 +8,12 @@ import torch
 
 from icrl_agents import blockwise
 from icrl_agents.context import Context
+from icrl_agents.diagnostics import spectral_radius
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, Nystrom, TabularTD, WeightedSoftmaxTD
 from icrl_agents.evaluators.fixed_points import anderson
-from icrl_agents.kernels import RBF, Identity, Laplace
+from icrl_agents.kernels import RBF, DotProduct, Identity, Laplace
 
 RNG = np.random.default_rng(0)
 QUERIES = torch.as_tensor(RNG.normal(size=(5, 2)))
@@ -114,3 +115,39 @@ def test_attention_of_states_that_hardly_hear_each_other_has_a_limit():
     context = Context(states, [1.0, 2.0, 3.0], [1.0, 0.0, 0.9], following)
     value = KernelTD(RBF(0.042169650342858224), math.inf).fit(context)
     torch.testing.assert_close(value(states), torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64))
+
+
+def test_the_radius_of_many_states_is_found_where_a_constant_is_an_eigenvector():
+    x = 1.5 * torch.randn(301, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    rewards = torch.randn(300, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    context = Context(x[:-1], rewards, torch.full((300,), 0.9).double(), x[1:])  # more states than have a spectrum
+    kernel = DotProduct(torch.eye(8))
+    assert float(spectral_radius(context, kernel)) == pytest.approx(1.00704, abs=1e-5)
+    with pytest.raises(DivergenceError, match=r"spectral radius 1\.0070"):
+        WeightedSoftmaxTD(kernel, math.inf).fit(context)
+
+
+@pytest.mark.parametrize(
+    ("scale", "n", "gamma", "radius"),
+    [(2.0, 257, 0.9, 1.0015125), (2.0, 400, 0.5, 1.0007565), (1.5, 400, 0.5, 0.9999004), (1.5, 300, 0.5, 0.9998708)],
+)
+def test_a_radius_near_1_is_told_from_1(scale, n, gamma, radius):
+    x = scale * torch.randn(n + 1, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    context = Context(x[:-1], torch.ones(n).double(), torch.full((n,), gamma).double(), x[1:])
+    evaluator = WeightedSoftmaxTD(DotProduct(torch.eye(8)), math.inf)
+    if radius < 1:
+        evaluator.fit(context)
+    else:
+        with pytest.raises(DivergenceError, match=f"spectral radius {radius:.6g}"):
+            evaluator.fit(context)
+
+
+@pytest.mark.parametrize(("dtype", "small", "largest"), [(torch.float32, 1e-4, 1e-4), (torch.float64, 1e-9, 1e-9)])
+def test_the_accelerated_limit_of_a_context_does_not_depend_on_its_batch(dtype, small, largest):
+    rng = np.random.default_rng(0)
+    maps = [torch.as_tensor(np.eye(60) - 0.9 * rng.dirichlet(np.ones(60), size=60)).to(dtype) for _ in "ab"]
+    right = torch.as_tensor(rng.normal(size=(2, 60)) * [[1.0], [small]]).to(dtype)
+    system = torch.stack(maps)
+    expected = torch.linalg.solve(system.double(), right.double())
+    found = anderson(lambda w: right - (system @ w[..., None])[..., 0], right).double()
+    assert float(((found - expected).norm(dim=-1) / expected.norm(dim=-1)).max()) < largest

@@ -16,8 +16,8 @@ PACKAGES = ("icrl_envs", "icrl_agents")
 
 # Modules of icrl_agents, lowest first; each imports from the lines above its own, and from inside itself.
 ORDER = (
-    {"arrays", "files", "machine", "distinct", "blockwise", "extras"},
-    {"distances", "episode", "execution", "ground_truth"},
+    {"arrays", "files", "machine", "distinct", "magnitudes", "extras", "terminal"},
+    {"blockwise", "distances", "episode", "execution", "ground_truth"},
     {"context"},
     {"eligibility", "kernels", "collection", "weighted_context", "divergence"},
     {"kernel_matrix", "datasets"},
@@ -25,7 +25,7 @@ ORDER = (
     {"error_dynamics"},
     {"value_function"},
     {"prompt", "evaluators"},
-    {"layers"},
+    {"layers", "columns"},
     {"transformer"},
     {"checkpoint"},
     {"constructions", "compressed"},

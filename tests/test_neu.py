@@ -2,6 +2,7 @@
 
 import math
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -166,8 +167,28 @@ def test_wrong_arguments_are_refused():
     options = {"context_length": 5, "num_contexts": 4, "rng": np.random.default_rng(0)}
     for changes, message in (
         ({"estimator": "three_batch"}, "estimator: expected one of"),
-        ({"context_length": 0}, "context_length: expected an integer ≥ 1"),
-        ({"num_contexts": 1}, "num_contexts: expected an integer ≥ 2"),
+        ({"context_length": 0}, "context_length must be an integer ≥ 1"),
+        ({"num_contexts": 1}, "num_contexts must be an integer ≥ 2"),
     ):
         with pytest.raises(ValueError, match=message):
             neu(constructed(2), boyan_chain(num_states=S), **{**options, **changes})
+
+
+def test_a_transformer_without_weights_has_no_update():
+    layers = weighted_softmax_td(DotProduct(torch.eye(S)), 0)
+    rng = np.random.default_rng(0)
+    assert float(neu(layers, boyan_chain(num_states=S), context_length=5, num_contexts=4, rng=rng)) == 0.0
+
+
+def test_a_process_may_hold_any_numbers():
+    chain = boyan_chain(num_states=S)
+    whole = FiniteProcess(chain.transition_matrix, np.arange(S), np.eye(S, dtype=int), chain.gamma, chain.start)
+    parts = ("transition_matrix", "gamma", "stationary_distribution")
+    mixed = SimpleNamespace(
+        **{name: getattr(whole, name) for name in parts}, rewards=list(range(S)), features=np.eye(S, dtype=int)
+    )
+    found = [
+        neu(constructed(3), process, context_length=9, num_contexts=4, rng=np.random.default_rng(0))
+        for process in (whole, mixed)
+    ]
+    assert torch.equal(*found)

@@ -159,3 +159,10 @@ def test_more_than_there_is_takes_what_there_is(more):
     torch.testing.assert_close(found(SMALL.states), expected(SMALL.states), rtol=1e-6, atol=1e-6)
     assert found.approximation_error is not None
     assert found.approximation_error < 1e-6
+
+
+def test_episodes_that_all_terminate_have_no_final_observation():
+    context = draw(20, 9, terminated=(0, 1))
+    found = WeightedSoftmaxTD(RBF(0.5), 5, approximation=Nystrom(100)).fit(context)(QUERIES)
+    torch.testing.assert_close(found, WeightedSoftmaxTD(RBF(0.5), 5).fit(context)(QUERIES), rtol=1e-6, atol=1e-8)
+    assert RBF(1.0)(torch.zeros(0, 3, 2), torch.zeros(0, 4, 2)).shape == (0, 3, 4)

@@ -12,10 +12,14 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
+from icrl_agents import constructions, evaluators, layers
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.value_function import ValueFunction
-from tests.calls import CALLS, CONTEXT, KERNEL, POINTS, VALUE
+from tests import calls, further_calls
+from tests.calls import CONTEXT, KERNEL, POINTS, VALUE
 from tests.properties import of
+
+CALLS = calls.CALLS | further_calls.CALLS
 
 SCALARS: dict[str, Any] = {
     "nan": math.nan,
@@ -101,11 +105,13 @@ def put(array, number):
     return array
 
 
-ERRORS = ("msve", "centred_msve")
-"""Of values that are no numbers, or whose square is none, the error is none either."""
+ERRORS = ("msve", "centred_msve", "relative_msve", "relative_centred_msve", "true_msve", "true_centred_msve")
+"""Of values whose square is no number the error is none either, nor is one relative to targets that are all equal."""
 BEYOND_FLOATS = "10**400"
 COUNTS = ("num_sweeps", "num_layers", "loops", "landmarks", "sample", "num_steps", "count", "dim")
-COUNTS += ("num_states", "num_features", "num_centers")
+COUNTS += ("num_states", "num_features", "num_centers", "visits", "max_rounds", "copies", "episodes", "steps", "before")
+COUNTS += ("states_per_episode", "continuations", "num_episodes", "max_episode_steps", "num_contexts", "context_length")
+COUNTS += ("batches", "max_folds", "window", "epochs", "rollout_steps", "batch_size", "horizon")
 
 
 def kinds(argument):
@@ -169,3 +175,34 @@ def test_a_call_with_nothing_spoilt_goes_through(name):
 @of(spoilt_calls(), ("kernel_diagonality", {"matrix": "one nan"}))
 def test_what_does_not_fit_is_refused_or_has_finite_values(drawn):
     call(*drawn)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: evaluators.LinearTD(3, n),
+        lambda n: evaluators.AverageRewardTD(3, 0.5, n),
+        lambda n: evaluators.TDLambda(n, 3),
+        lambda n: evaluators.LSTD(n),
+        lambda n: evaluators.KernelLSTD(KERNEL, n),
+        lambda n: evaluators.KernelTD(KERNEL, 3, n),
+        lambda n: constructions.linear_td(2, 3, n),
+        lambda n: constructions.average_reward_td(2, 3, 0.5, n),
+    ],
+)
+def test_a_fraction_is_the_number_that_it_is(make):
+    assert torch.equal(make(Fraction(1, 2)).fit(CONTEXT)(POINTS), make(0.5).fit(CONTEXT)(POINTS))
+
+
+def test_numpy_integers_are_counts():
+    assert torch.equal(
+        evaluators.MonteCarlo(min_tail=np.int64(2)).fit(CONTEXT)(POINTS),
+        evaluators.MonteCarlo(min_tail=2).fit(CONTEXT)(POINTS),
+    )
+    layer = constructions.weighted_softmax_td(KERNEL, 1).blocks[0]
+    assert layers.export_multihead_attention(layer, np.int64(2)).attention.embed_dim == 7
+
+
+def test_complex_kernels_are_refused():
+    with pytest.raises(ValueError, match=r"kernel: expected real numbers, got torch\.complex128"):
+        evaluators.KernelTD(lambda x, y: torch.exp(1j * (x @ y.mT)), 3).fit(CONTEXT)

@@ -35,7 +35,7 @@ def test_counts_and_flows_are_those_of_a_plain_loop():
     rng = np.random.default_rng(0)
     path = torch.from_numpy(rng.integers(4, size=(3, 12)))
     discounts = torch.from_numpy(rng.choice([0.0, 0.5, 0.9], size=(3, 11)))
-    windows = SlidingWindows.along(torch.zeros(3, 4, 2), torch.zeros(3, 4), path, discounts, 6)
+    windows = SlidingWindows.along(torch.zeros(3, 4, 2).double(), torch.zeros(3, 4).double(), path, discounts, 6)
     assert windows.counts.shape == (3, 6, 4)
     for b in range(3):
         for t in range(6):

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import power_of_two
 from icrl_agents.context import Context, check_context
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.evaluators.sweeps import check_num_sweeps
 from icrl_agents.kernels import Laplace, ProductLaplace
+from icrl_agents.magnitudes import power_of_two
 from icrl_agents.value_function import Evaluator, ValueFunction
+from icrl_envs import arguments
 
 LEAST_RELEVANCE = 0.1
 """Added to each dimension's relevance, so that none is left out of the distance; the relevances' mean square is 1."""
@@ -42,7 +43,8 @@ class RelevanceTD:
 
     ℓ_i = ℓ √d σ_i / (ρ_i + 0.1), with σ_i the standard deviation of dimension i and ρ_i the size of its coefficient in
     a ridge regression of the Monte-Carlo returns on the standardised states, scaled to mean square 1: distances are
-    long along the dimensions that the returns depend on, and short along the others. The scales have no gradient.
+    long along the dimensions that the returns depend on, and short along the others. The scales have no gradient. A
+    dimension whose σ_i is below 1e-6 of its largest number is taken for a constant: subtract an offset of that size.
 
     Args:
         length_scale: ℓ > 0, in standard deviations.
@@ -54,7 +56,7 @@ class RelevanceTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
-        Laplace(self.length_scale)
+        arguments.real("length_scale", self.length_scale, 0.0, low_open=True)
         check_num_sweeps(self.num_sweeps)
 
     def fit(self, context: Context) -> ValueFunction:

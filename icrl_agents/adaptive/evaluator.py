@@ -119,7 +119,8 @@ class AdaptiveTD:
         """Returns the mixture for ``context``; what was chosen, and why, is its ``choice``.
 
         Raises:
-            ValueError: If ``context`` is a batch: its contexts choose different mixtures, so fit each of them.
+            ValueError: If ``context`` is a batch: its contexts choose different mixtures, so fit each of them; or if
+                an evaluator is one of average rewards.
             DivergenceError: If the default diverges on it; other candidates that do are left out.
         """
         check_context(context)
@@ -127,6 +128,10 @@ class AdaptiveTD:
             raise ValueError(f"context: expected one context, got a batch, {context!r}; fit each of them.")
         fitted = [_fitted(each, context) for each in self.evaluators]
         parts = [part for part, _ in fitted]
+        if any(part is not None and part.average_rewards is not None for part in parts):
+            raise ValueError(
+                "evaluators: expected discounted ones, whose TD errors can be compared, got one of differential values."
+            )
         if parts[0] is None:
             parts[0] = self.evaluators[0].fit(context)  # which says why it diverges
         depths = [self._depths(part) for part in parts]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.adaptive.held_out import HeldOutErrors
-from icrl_agents.arrays import power_of_two
+from icrl_agents.magnitudes import power_of_two
 
 RIDGE = 0.02
 """Added to the diagonal of the criterion, beside its mean of about 1: equal candidates share their weight."""

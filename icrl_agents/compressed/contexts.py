@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import take_rows
+from icrl_agents.arrays import check_kind, finite, take_rows
 from icrl_agents.context import Context
 
 
@@ -24,12 +24,38 @@ class CompressedContexts:
         rewards: R of a step from each point, ``(B, M)``.
         path: Points S_0 … S_n of each trajectory, integers in 0 … M − 1, ``(B, n + 1)``.
         discounts: γ_k of each transition, ``(B, n)``.
+
+    Raises:
+        TypeError: If one is no tensor.
+        ValueError: If shapes or floating types disagree, a number is not finite, a discount lies outside [0, 1], or
+            the path leaves the points.
     """
 
     points: Tensor
     rewards: Tensor
     path: Tensor
     discounts: Tensor
+
+    def __post_init__(self) -> None:
+        """Checks types, shapes and the range of the path."""
+        for name in ("points", "rewards", "path", "discounts"):
+            check_kind(name, getattr(self, name), Tensor)
+        if self.points.ndim != 3:
+            raise ValueError(f"points: expected shape (B, M, d), got {tuple(self.points.shape)}.")
+        B, M, _ = self.points.shape
+        if self.path.dtype != torch.int64 or self.path.ndim != 2 or len(self.path) != B or self.path.shape[-1] == 0:
+            raise ValueError(f"path: expected int64 ({B}, n + 1), got {self.path.dtype} {tuple(self.path.shape)}.")
+        if not bool(((self.path >= 0) & (self.path < M)).all()):
+            raise ValueError(f"path: expected points from 0 to {M - 1}, got others.")
+        for name, shape in (("rewards", (B, M)), ("discounts", (B, len(self)))):
+            array = getattr(self, name)
+            if array.shape != shape or array.dtype != self.points.dtype:
+                expected = f"{self.points.dtype} {shape} to match points and path"
+                raise ValueError(f"{name}: expected {expected}, got {array.dtype} {tuple(array.shape)}.")
+        for name in ("points", "rewards", "discounts"):
+            finite(name, getattr(self, name))
+        if not bool(((self.discounts >= 0) & (self.discounts <= 1)).all()):
+            raise ValueError("discounts: expected numbers in [0, 1], got others.")
 
     def __len__(self) -> int:
         """Number of transitions n."""

@@ -7,6 +7,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import check_kind
 from icrl_agents.attention import SoftmaxAttention
 from icrl_agents.compressed.contexts import CompressedContexts
 from icrl_agents.eligibility import eligibility_traces
@@ -23,7 +24,12 @@ def state_values(transformer: InContextTransformer, contexts: CompressedContexts
     Args:
         transformer: Any transformer.
         contexts: The contexts.
+
+    Raises:
+        TypeError: If an argument is of another type.
     """
+    check_kind("transformer", transformer, InContextTransformer)
+    check_kind("contexts", contexts, CompressedContexts)
     blocks = list(transformer.blocks)
     if all(type(block) is type(blocks[0]) and _is_compressible(block) for block in blocks):
         if isinstance(blocks[0], LinearAttentionLayer):

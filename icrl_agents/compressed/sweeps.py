@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from icrl_agents.compressed.windows import SlidingWindows
+from icrl_agents.divergence import DivergenceError
 
 
 class SharedSweeps:
@@ -22,12 +23,20 @@ class SharedSweeps:
         scores: g(s, s′) of queries s to keys s′, ``(B, M, M)``.
         weights: Value weights on (R, u, v).
         windows: W windows along each of B trajectories, on the processor.
+
+    Raises:
+        DivergenceError: If the scores of all states that a window visits are so far below another's that none counts.
     """
 
     def __init__(self, scores: np.ndarray, weights: list[float], windows: SlidingWindows) -> None:
         self._counts, self._flows = windows.counts.numpy(), windows.flows.numpy()
         self._exp = np.exp(scores - scores.max(-1, keepdims=True))  # (s, s′)
-        self._inverse = 1.0 / (self._counts @ self._exp.mT)
+        normaliser = self._counts @ self._exp.mT
+        if not normaliser.all():
+            raise DivergenceError(
+                "scores: those of all states of a window underflow beside another's; expected numbers within 700."
+            )
+        self._inverse = 1.0 / normaliser
         self._paid = self._counts * windows.rewards.numpy()[:, None]
         self._weights = weights
         self._sweeps: list[tuple[np.ndarray, ...]] = []

@@ -111,7 +111,7 @@ def average_reward_td(
     reference = AverageRewardTD(num_layers, step_size, reward_step_size, preconditioner)
     values = _query_matrix(dim, STATE, step_size, preconditioner, extra_rows=2)
     average = torch.zeros_like(values)
-    average[2 * dim, 2 * dim] = -reward_step_size
+    average[2 * dim, 2 * dim] = -float(reward_step_size)
     scaling = _scaling(step_size, "values")
     return _transformer([values, average], num_layers, reference, prompt="average_reward", scaling=scaling)
 
@@ -128,7 +128,7 @@ def _query_matrix(
         raise ValueError(f"dim: expected an integer ≥ 1, got {dim!r}.")
     C = check_preconditioner(preconditioner, dim)
     C = torch.eye(dim, dtype=torch.float64) if C is None else C
-    alpha = 1.0 if step_size == "auto" else step_size
+    alpha = 1.0 if step_size == "auto" else float(step_size)
     signs = torch.outer(C.new_tensor(keys), C.new_tensor(DIFFERENCE))
     Q = C.new_zeros((2 * dim + extra_rows, 2 * dim + extra_rows))
     Q[: 2 * dim, : 2 * dim] = -alpha * torch.kron(signs, C.mT.contiguous())

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from icrl_agents.arrays import as_tensor, finite, floating
 from icrl_agents.context import Context
@@ -98,7 +99,7 @@ def contraction_factor(source: FiniteChain | Context, kernel: Kernel, step_size:
         TypeError: If ``source`` is neither.
     """
     operators = [update.error_operator(step_size) for update in expected_updates(source, kernel)]
-    return _over_batch(source, [operator.abs().sum(-1).amax() for operator in operators])
+    return _over_batch(source, [functional.pad(operator.abs().sum(-1), (0, 1)).amax() for operator in operators])
 
 
 def spectral_radius(source: FiniteChain | Context, kernel: Kernel, step_size: float = 1.0) -> Tensor:

@@ -8,9 +8,12 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import check_kind
 from icrl_agents.constructions import average_reward_td, linear_td
 from icrl_agents.diagnostics.emergence import TD_PATTERN, oriented, softmax_block, value_row
+from icrl_agents.kernels import DotProduct
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer
+from icrl_agents.magnitudes import cosine_similarity
 from icrl_agents.prompt import MEMORY
 from icrl_agents.transformer import InContextTransformer
 
@@ -34,8 +37,12 @@ def value_distance(transformer: InContextTransformer, construction: InContextTra
 
     Returns:
         ``(blocks,)``.
+
+    Raises:
+        TypeError: If an argument is no transformer, or a block's attention has no matrix or its prompt no memory.
+        ValueError: If the construction has another prompt.
     """
-    return torch.stack([_of_values(block, construction) for block in transformer.blocks])
+    return torch.stack([_of_values(block, construction) for block in _blocks(transformer, construction)])
 
 
 def value_row_distance(transformer: InContextTransformer, construction: InContextTransformer | None = None) -> Tensor:
@@ -44,7 +51,7 @@ def value_row_distance(transformer: InContextTransformer, construction: InContex
     In the construction it is (+1, +1, −1) on (R, u, v) and 0 on the features; the linear one's is that of P.
     """
     distances = []
-    for block in transformer.blocks:
+    for block in _blocks(transformer, construction):
         if isinstance(block, LinearAttentionLayer):
             P, _, constructed, _ = _matched(block, construction)
             distances.append(_mean_distance(P[:, -1], constructed[:, -1]))
@@ -62,7 +69,14 @@ def attention_distance(transformer: InContextTransformer, construction: InContex
     For softmax blocks A* has the identity on the features and 0 elsewhere; on the features both are first centred
     over the keys, since softmax does not see what all keys share. For linear ones A is Q.
     """
-    return torch.stack([_of_attention(block, construction) for block in transformer.blocks])
+    return torch.stack([_of_attention(block, construction) for block in _blocks(transformer, construction)])
+
+
+def _blocks(transformer: InContextTransformer, construction: InContextTransformer | None) -> list[torch.nn.Module]:
+    check_kind("transformer", transformer, InContextTransformer)
+    if construction is not None:
+        check_kind("construction", construction, InContextTransformer)
+    return list(transformer.blocks)
 
 
 def _of_values(block: torch.nn.Module, construction: InContextTransformer | None) -> Tensor:
@@ -91,7 +105,9 @@ def _of_attention(block: torch.nn.Module, construction: InContextTransformer | N
         A, d = block.A.detach().clone(), block.dim
         A[:, :d] -= A[:, :d].mean(1, keepdim=True)
     else:
-        A = cast(Tensor, softmax_block(block).attention.kernel.matrix).detach().mT[None]  # type: ignore[union-attr]
+        kernel = softmax_block(block).attention.kernel
+        check_kind("transformer: kernel", kernel, DotProduct, ", which has no matrix to compare")
+        A = cast(DotProduct, kernel).matrix.detach().mT[None]
         A, d = A - A.mean(1, keepdim=True), A.shape[-1]
     constructed = torch.zeros_like(A)
     constructed[:, :d, :d] = torch.eye(d).to(A) - 1.0 / d
@@ -118,7 +134,7 @@ def _matched(
 
 
 def _cosines(found: Tensor, constructed: Tensor) -> Tensor:
-    return torch.cosine_similarity(found.flatten(1)[:, None], constructed.flatten(1)[None], dim=-1)
+    return cosine_similarity(found.flatten(1)[:, None], constructed.flatten(1)[None], dim=-1)
 
 
 def _mean_distance(found: Tensor, constructed: Tensor) -> Tensor:
@@ -127,5 +143,5 @@ def _mean_distance(found: Tensor, constructed: Tensor) -> Tensor:
 
 
 def _distance(found: Tensor, constructed: Tensor) -> Tensor:
-    cosine = torch.cosine_similarity(found.flatten(), constructed.flatten(), dim=0).clamp(0.0, 1.0)
+    cosine = cosine_similarity(found.flatten(), constructed.flatten(), dim=0).clamp(0.0, 1.0)
     return (1.0 - cosine.square()).clamp(min=0.0).sqrt()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import check_kind, check_list, finite, same_shape
 from icrl_agents.compressed import CompressedContexts, attention
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, TemporalShiftLayer
+from icrl_agents.magnitudes import cosine_similarity
 from icrl_agents.prompt import MEMORY
 from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import ValueFunction
 
 TD_PATTERN = (1, 1, -1)
 """Signs of the value weights on (R, u, v) in the construction of arXiv 2605.07333."""
+_LARGEST_GAP = 1e-4
 
 
 def value_weights(transformer: InContextTransformer) -> Tensor:
@@ -24,6 +27,7 @@ def value_weights(transformer: InContextTransformer) -> Tensor:
     Raises:
         TypeError: If a block has no memory prompt.
     """
+    check_kind("transformer", transformer, InContextTransformer)
     return torch.stack([value_row(block)[-MEMORY:] for block in transformer.blocks])
 
 
@@ -34,8 +38,7 @@ def sign_pattern(transformer: InContextTransformer) -> list[tuple[int, ...]]:
 
 def sign_rate(transformers: list[InContextTransformer]) -> float:
     """Share of the transformers, for instance one per seed, of which every block has the signs (+1, +1, −1)."""
-    if len(transformers) == 0:
-        raise ValueError("transformers: expected at least one, got none.")
+    check_list("transformers", transformers, InContextTransformer)
     hits = [all(signs == TD_PATTERN for signs in sign_pattern(transformer)) for transformer in transformers]
     return sum(hits) / len(hits)
 
@@ -52,6 +55,8 @@ def context_diagonality(transformer: InContextTransformer, contexts: CompressedC
     Raises:
         TypeError: If a block is linear.
     """
+    check_kind("transformer", transformer, InContextTransformer)
+    check_kind("contexts", contexts, CompressedContexts)
     if any(isinstance(block, FullAttentionLayer) for block in transformer.blocks):
         matrices = attention_by_layer(transformer, contexts)
     else:
@@ -67,6 +72,8 @@ def attention_by_layer(transformer: InContextTransformer, contexts: CompressedCo
     Raises:
         TypeError: If a block is linear.
     """
+    check_kind("transformer", transformer, InContextTransformer)
+    check_kind("contexts", contexts, CompressedContexts)
     M, blocks = contexts.points.shape[-2], list(transformer.blocks)
     if not any(isinstance(block, FullAttentionLayer) for block in blocks):
         return [attention(softmax_block(block), contexts) for block in blocks] * transformer.loops
@@ -93,7 +100,12 @@ def value_difference(
         reference: The algorithm's, from the same context.
         states: x, ``(*batch, m, d)``.
         weights: ρ, summing to 1, for instance a stationary distribution, ``(*batch, m)``.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If the weights have another shape, are negative or do not sum to 1.
     """
+    _check_compared(value_function, reference, states, weights)
     return (weights * (value_function(states) - reference(states)).square()).sum(-1)
 
 
@@ -104,10 +116,11 @@ def implicit_weight_similarity(
 
     w minimises Σ_i ρ_i (v(x_i) − x_iᵀw)²; where several do, it is the shortest. Arguments of ``value_difference``.
     """
+    _check_compared(value_function, reference, states, weights)
     root = weights.sqrt()[..., None]
     both = torch.stack([value_function(states), reference(states)], dim=-1)
     w = torch.linalg.pinv(root * states) @ (root * both)
-    return torch.cosine_similarity(w[..., 0], w[..., 1], dim=-1)
+    return cosine_similarity(w[..., 0], w[..., 1], dim=-1)
 
 
 def sensitivity_similarity(
@@ -118,8 +131,20 @@ def sensitivity_similarity(
     Both value functions must be differentiable in the state, which a kernel 1{x = x′} is not. Arguments of
     ``value_difference``.
     """
+    _check_compared(value_function, reference, states, weights)
     gradients = [_gradient(function, states) for function in (value_function, reference)]
-    return (weights * torch.cosine_similarity(*gradients, dim=-1)).sum(-1)
+    return (weights * cosine_similarity(*gradients, dim=-1)).sum(-1)
+
+
+def _check_compared(value_function: ValueFunction, reference: ValueFunction, states: Tensor, weights: Tensor) -> None:
+    for name, value in (("value_function", value_function), ("reference", reference)):
+        check_kind(name, value, ValueFunction)
+    for name, tensor in (("states", states), ("weights", weights)):
+        check_kind(name, tensor, Tensor)
+    same_shape("weights", weights, states.shape[:-1])
+    finite("weights", weights)
+    if bool((weights < 0).any()) or not bool(((weights.sum(-1) - 1.0).abs() < _LARGEST_GAP).all()):
+        raise ValueError("weights: expected numbers ≥ 0 that sum to 1; divide them by their sum.")
 
 
 def _gradient(value_function: ValueFunction, states: Tensor) -> Tensor:

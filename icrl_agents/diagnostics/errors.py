@@ -5,15 +5,17 @@ Arrays may be tensors, NumPy arrays or lists. A state of weight 0 is never read,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import finite, floating, near_power_of_two
+from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context, check_context
+from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import ValueFunction
+from icrl_agents.weighted_context import read_points
 
 
 def msve(values: Any, targets: Any, weights: Any = None) -> Tensor:  # noqa: ANN401 - anything array-like
@@ -76,7 +78,7 @@ def relative_centred_msve(values: Any, targets: Any, weights: Any = None) -> Ten
     return ratio.masked_fill(variance <= rounding, torch.nan)
 
 
-def td_loss(value_function: ValueFunction, context: Context, depths: Sequence[int] | None = None) -> Tensor:
+def td_loss(value_function: ValueFunction, context: Context, depths: Iterable[int] | None = None) -> Tensor:
     """Mean squared TD error mean_k δ_k² on ``context``, held out or not, at several depths.
 
     Args:
@@ -88,16 +90,18 @@ def td_loss(value_function: ValueFunction, context: Context, depths: Sequence[in
         ``(*batch, len(depths))``; inf where a square overflows.
 
     Raises:
+        TypeError: If an argument is of another type.
         ValueError: If a depth is out of range, or there is none.
     """
     if not isinstance(value_function, ValueFunction):
         raise TypeError(f"value_function: expected a ValueFunction, got {type(value_function).__name__}.")
     check_context(context)
-    depths = range(value_function.max_depth + 1) if depths is None else depths
-    if len(depths) == 0:
-        raise ValueError("depths: expected at least one depth, got none.")
-    values = value_function.by_depth(context.points, depths)
-    losses = [context.td_errors(values[..., i]).square().sum(-1) for i in range(len(depths))]
+    if isinstance(depths, Iterable):
+        depths = list(depths)
+        if len(depths) == 0:
+            raise ValueError("depths: expected at least one depth, got none.")
+    values = value_function.by_depth(read_points(context), depths)
+    losses = [context.td_errors(values[..., i]).square().sum(-1) for i in range(values.shape[-1])]
     return torch.stack(losses, dim=-1) / context.mask.sum(-1, keepdim=True).clamp(min=1)
 
 
@@ -116,7 +120,8 @@ def _checked(values: Any, targets: Any, weights: Any) -> tuple[Tensor, Tensor, T
     values, targets = (t.to(dtype).masked_fill(unread, 0.0) for t in torch.broadcast_tensors(values, targets))
     finite("values", values)
     finite("targets", targets)
-    return values, targets, rho.to(dtype) / rho.to(dtype).sum(-1, keepdim=True)
+    rho = _in_units(rho)[0].to(dtype)
+    return values, targets, rho / rho.sum(-1, keepdim=True)
 
 
 def _fitting(name: str, array: Any, values: Tensor) -> Tensor:  # noqa: ANN401

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import as_tensor
+from icrl_agents.arrays import as_tensor, finite, floating, same_shape
 from icrl_agents.attention import SoftmaxAttention, check_step_size
 from icrl_agents.context import Context
+from icrl_agents.divergence import check_finite
 from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
 from icrl_agents.evaluators.sweeps import check_num_sweeps
 from icrl_agents.kernels import Kernel
@@ -80,14 +81,26 @@ class ExpectedUpdate(NamedTuple):
         return torch.eye(M.shape[-1]).to(M) - _checked(step_size) * A @ M
 
     def sweep(self, num_sweeps: int, step_size: float = 1.0, start: Tensor | None = None) -> Tensor:
-        """Values v after 0 … L sweeps from ``start (*batch, D′)``, default 0, ``(*batch, D′, L + 1)``."""
+        """Values v after 0 … L sweeps from ``start (*batch, D′)``, default 0, ``(*batch, D′, L + 1)``.
+
+        Raises:
+            DivergenceError: If a value overflows, naming the sweep.
+            TypeError: If ``start`` is no array of numbers.
+            ValueError: If its shape is another or it is not finite.
+        """
         alpha = _checked(step_size)
-        v = self.attention.new_zeros(self.attention.shape[:-1]) if start is None else start.to(self.attention)
+        v = self.attention.new_zeros(self.attention.shape[:-1])
+        if start is not None:
+            start = floating("start", start).to(v)
+            same_shape("start", start, v.shape)
+            finite("start", start)
+            v = start
         history = [v]
         for _ in range(check_num_sweeps(num_sweeps)):
             errors = self.rewards - _apply(self.dynamics, v)
             v = v + alpha * _apply(self.attention, errors)
             history.append(v)
+        check_finite(torch.stack(history, dim=-2))
         return torch.stack(history, dim=-1)
 
     def errors(self, num_sweeps: int, step_size: float = 1.0) -> Tensor:
@@ -97,6 +110,7 @@ class ExpectedUpdate(NamedTuple):
         values of the same update without rewards, started from −v_∞.
 
         Raises:
+            DivergenceError: As ``sweep``.
             ValueError: As ``limit``.
         """
         return self._replace(rewards=torch.zeros_like(self.rewards)).sweep(num_sweeps, step_size, -self.limit())
@@ -129,7 +143,7 @@ def expected_update(source: FiniteChain | Context, kernel: Kernel) -> ExpectedUp
         if source.mask.ndim != 1:
             raise ValueError(f"source: expected a context without batch dimensions, got {source!r}.")
         return _of_context(source.points, source.rewards, source.discounts, source.successors, source.mask, kernel)
-    features, mu = _measured(source)
+    features, mu = check_process("source", source)
     P = as_tensor("transition_matrix", source.transition_matrix).to(features)
     rewards = as_tensor("rewards", source.rewards).to(features)
     A = torch.eye(len(mu)).to(features) - source.gamma * P
@@ -164,9 +178,9 @@ def attention_matrix(source: FiniteChain | Context, kernel: Kernel) -> Tensor:
         TypeError: If ``source`` is neither.
     """
     if not isinstance(source, Context):
-        return _population(*_measured(source), kernel)
+        return _population(*check_process("source", source), kernel)
     attention = SoftmaxAttention(kernel).bind(source.states, source.mask)
-    return attention(source.states).masked_fill(~source.mask[..., None], 0.0)
+    return attention(attention.keys).masked_fill(~source.mask[..., None], 0.0)
 
 
 def _population(features: Tensor, mu: Tensor, kernel: Kernel) -> Tensor:
@@ -189,26 +203,26 @@ def _of_context(
     place[real] = torch.argsort(order)[group]
 
     distinct, D = distinct[order], int(left.sum())
-    own = torch.nn.functional.one_hot(place[:n][mask], len(distinct)).to(points)
-    following = torch.nn.functional.one_hot(place[successors[mask]], len(distinct)).to(points)
+    one_hot = torch.eye(len(distinct)).to(points)
+    own, following = one_hot[place[:n][mask]], one_hot[place[successors[mask]]]
     mean = (own / own.sum(0).clamp(min=1)).mT[:D]
     A = mean @ (own - discounts[mask, None] * following)
     weights = SoftmaxAttention(kernel).bind(points[:n], mask)(distinct)
     return ExpectedUpdate(distinct, weights[:, mask] @ own[:, :D], A, mean @ rewards[mask])
 
 
-def _measured(source: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - checked here
-    """Φ and μ of a process, in float64."""
+def check_process(name: str, source: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - checked here
+    """Φ and μ of a finite process, in float64; raises TypeError or ValueError if ``source`` is none."""
     if not hasattr(source, "features") or not callable(getattr(source, "stationary_distribution", None)):
         raise TypeError(
-            "source: expected a Context or a finite process with features and stationary_distribution(), such as "
-            f"env.unwrapped.process of a chain, got {type(source).__name__}."
+            f"{name}: expected {'a Context or ' if name == 'source' else ''}a finite process with features and "
+            f"stationary_distribution(), such as env.unwrapped.process of a chain, got {type(source).__name__}."
         )
     features = as_tensor("features", source.features).to(torch.float64)
     mu = as_tensor("stationary_distribution", source.stationary_distribution()).to(features)
     if features.ndim != 2 or mu.shape != features.shape[:1]:
         raise ValueError(
-            f"source: expected features (S, d) and μ (S,), got {tuple(features.shape)} and {tuple(mu.shape)}."
+            f"{name}: expected features (S, d) and μ (S,), got {tuple(features.shape)} and {tuple(mu.shape)}."
         )
     return features, mu
 

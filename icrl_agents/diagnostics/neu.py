@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import check_kind
 from icrl_agents.compressed import CompressedContexts, sample_paths, state_values
-from icrl_agents.diagnostics.expected_update import FiniteChain
+from icrl_agents.diagnostics.expected_update import FiniteChain, check_process
 from icrl_agents.transformer import InContextTransformer
+from icrl_envs import arguments
 
 Estimator = Literal["naive", "two_batch", "conditional"]
 _ESTIMATORS = ("naive", "two_batch", "conditional")
@@ -47,7 +49,8 @@ def neu(
         The estimate, a scalar.
 
     Raises:
-        ValueError: If an argument is out of range.
+        TypeError: If an argument is of another type.
+        ValueError: If one is out of range.
 
     Example:
         >>> from icrl_agents.constructions import weighted_softmax_td
@@ -99,11 +102,16 @@ def mean_updates(
         ``(batches, k)``.
 
     Raises:
-        ValueError: If an argument is out of range.
+        TypeError: If an argument is of another type.
+        ValueError: If one is out of range.
     """
-    for name, count, smallest in (("context_length", context_length, 1), ("num_contexts", num_contexts, batches)):
-        if isinstance(count, bool) or not isinstance(count, int) or count < smallest:
-            raise ValueError(f"{name}: expected an integer ≥ {smallest}, got {count!r}.")
+    check_kind("transformer", transformer, InContextTransformer)
+    check_process("process", process)
+    arguments.generator("rng", rng)
+    check_kind("conditional", conditional, bool)
+    arguments.integer("batches", batches, 1)
+    arguments.integer("context_length", context_length, 1)
+    arguments.integer("num_contexts", num_contexts, batches)
     size = num_contexts // batches
     required = [parameter.requires_grad for parameter in transformer.parameters()]
     transformer.requires_grad_(True)
@@ -127,9 +135,8 @@ def _update(
     with torch.enable_grad():
         values = state_values(transformer, contexts)
         if conditional:
-            P, mu = (
-                torch.as_tensor(np.array(a)) for a in (process.transition_matrix, process.stationary_distribution())
-            )
+            P = _doubles(process.transition_matrix)
+            mu = _doubles(process.stationary_distribution())
             errors = mu * (contexts.rewards + process.gamma * values.detach() @ P.mT - values.detach())
             return _mean_gradient(transformer, values, errors)
         now, then = (values.gather(-1, points[:, None])[:, 0] for points in (query, following))
@@ -137,8 +144,16 @@ def _update(
         return _mean_gradient(transformer, now, reward + process.gamma * then.detach() - now.detach())
 
 
+def _doubles(array: Any) -> Tensor:  # noqa: ANN401 - anything array-like
+    return torch.as_tensor(np.array(array, dtype=np.float64))
+
+
 def _mean_gradient(transformer: InContextTransformer, values: Tensor, errors: Tensor) -> Tensor:
     """Mean over the contexts of Σ δ ∇v̂, all weights in a row."""
+    if not values.requires_grad:  # no layer, or none with a weight
+        return torch.cat(
+            [values.new_zeros(0), *(weight.new_zeros(weight.numel()) for weight in transformer.parameters())]
+        )
     parts = torch.autograd.grad(values, list(transformer.parameters()), grad_outputs=errors / len(values))
     return torch.cat([part.flatten() for part in parts])
 
@@ -147,10 +162,11 @@ def _sample(
     process: FiniteChain, length: int, count: int, rng: np.random.Generator
 ) -> tuple[CompressedContexts, Tensor, Tensor]:
     """Stationary contexts, S_n and S_{n+1}."""
-    cumulative, start = np.cumsum(process.transition_matrix, axis=-1), np.cumsum(process.stationary_distribution())
+    cumulative = np.cumsum(_doubles(process.transition_matrix).numpy(), axis=-1)
+    start = np.cumsum(_doubles(process.stationary_distribution()).numpy())
     cumulative[:, -1] = start[-1] = 1.0
     path = torch.from_numpy(sample_paths(cumulative[None], np.tile(start, (count, 1)), length + 1, rng))
-    points, rewards = (torch.as_tensor(np.array(array)) for array in (process.features, process.rewards))
+    points, rewards = _doubles(process.features), _doubles(process.rewards)
     contexts = CompressedContexts(
         points.expand(count, *points.shape),
         rewards.expand(count, -1),

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Real
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import power_of_two
+from icrl_agents.arrays import finite
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
 from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
+from icrl_agents.magnitudes import near_power_of_two, power_of_two
 from icrl_agents.value_function import ValueFunction
+from icrl_agents.weighted_context import read_points
 
 SMALLEST_RECIPROCAL_CONDITION = 1e-12
 """Systems below it are refused: fewer than four digits of their solution would be meaningful."""
@@ -67,15 +69,26 @@ class LSTD:
     def _weights(self, x: Tensor, x_next: Tensor, rewards: Tensor, epsilon: float) -> Tensor:
         """Solves in the singular basis X = W S Uᵀ, where the condition does not depend on the features' scale.
 
-        With w = U h u and h = (s² + ridge)^(−1/2), the system is (I − h s Wᵀ X′ U h) u = h s Wᵀ R.
+        With w = U h u and h = (s² + ridge)^(−1/2), the system is (I − h s Wᵀ X′ U h) u = h s Wᵀ R. Without a ridge,
+        each feature has a unit of its own, in which its largest number is near 1.
         """
-        unit = power_of_two(x)  # so that no square leaves float64
-        x, x_next, ridge = x / unit, x_next / unit, self.ridge / unit / unit
-        W, s, Ut = torch.linalg.svd(x, full_matrices=False)
-        rank = int((s > max(x.shape) * epsilon * s[:1]).sum())
+        unit = power_of_two(x) if self.ridge else _units(x)  # so that no square leaves float64, nor a feature the rank
+        x, x_next, ridge = x / unit, x_next / unit, float(self.ridge) / unit.max() / unit.max()
+        finite("context: next states", x_next, " in the units of the states; scale them down")
+        W, s, Ut = torch.linalg.svd(x.detach(), full_matrices=False)
+        smallest = max(x.shape[1] * epsilon, max(x.shape) * torch.finfo(x.dtype).eps)
+        rank = int((s > smallest * s[:1]).sum())
         W, s, U = W[:, :rank], s[:rank], Ut[:rank].mT
-        h = (s.square() + ridge).rsqrt()
-        operator = torch.eye(rank).to(s) - (h * s)[:, None] * (W.mT @ (x_next @ U)) * h
+        basis = U * (s.square() + ridge).rsqrt()
+        if rank < x.shape[1] and not self.ridge:  # weights within what the states span, in units of their own
+            relative = (unit / unit.max())[:, None]
+            spanned = relative * torch.linalg.qr(relative * U)[0]
+            basis = spanned @ torch.linalg.inv(s[:, None] * U.mT @ spanned)
+        sent, gram = W * s * (s.square() + ridge).rsqrt(), torch.eye(rank).to(s)
+        if x.requires_grad:  # in a basis that is held, since that of equal singular values has no gradient
+            sent = x @ basis
+            gram = sent.mT @ sent + ridge * basis.mT @ basis
+        operator = gram - sent.mT @ (x_next @ basis)
 
         def singular(found: int) -> str:
             return (
@@ -83,8 +96,8 @@ class LSTD:
                 f"{len(torch.unique(x, dim=0))} distinct states of the context span (d = {x.shape[-1]})"
             )
 
-        u = _solve(operator, h * s * (W.mT @ rewards), 1.0, singular, self.ridge)
-        return U @ (h * u) / unit
+        u = _solve(operator, sent.mT @ rewards, 1.0, singular, self.ridge)
+        return basis @ u / unit
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,7 @@ class KernelLSTD:
         check_context(context)
         rule = SoftmaxAttention(self.kernel) if self.normalise else KernelAttention(self.kernel, 1.0)
         attention = rule.bind(context.states, context.mask)
-        weights = attention(context.points)
+        weights = attention(read_points(context))
         index = context.successors[..., None].expand(*context.successors.shape, len(context))
         K_next = context.discounts[..., None] * torch.gather(weights, -2, index)
         own = weights[..., : len(context), :]
@@ -141,7 +154,7 @@ class KernelLSTD:
             return (total.mT / counts).mT
 
         # Columns of one state are equal, so their mean is each of them; w is spread evenly over them.
-        system = mean(mean(operator[valid][:, valid]).mT).mT + torch.diag(self.ridge / counts)
+        system = mean(mean(operator[valid][:, valid]).mT).mT + torch.diag(float(self.ridge) / counts)
 
         def singular(found: int) -> str:
             return f"KernelLSTD: K − γK′ + ridge·I is singular, of rank {found} over the {len(counts)} distinct states"
@@ -172,7 +185,7 @@ class MonteCarlo:
     def __post_init__(self) -> None:
         """Checks the arguments."""
         check_kernel(self.kernel)
-        if isinstance(self.min_tail, bool) or not isinstance(self.min_tail, int) or self.min_tail < 0:
+        if isinstance(self.min_tail, bool) or not isinstance(self.min_tail, Integral) or self.min_tail < 0:
             raise ValueError(f"min_tail: expected an integer ≥ 0, got {self.min_tail!r}.")
 
     def fit(self, context: Context) -> ValueFunction:
@@ -182,6 +195,12 @@ class MonteCarlo:
         counted = context.mask & (tails >= min(self.min_tail, len(context) + 1))
         attention = SoftmaxAttention(self.kernel).bind(context.states, counted)
         return ValueFunction([attention], [returns[..., None, :]], context)
+
+
+def _units(x: Tensor) -> Tensor:
+    """A power of two near the largest |x| of each column, ``(d,)``; 1 where there is none."""
+    largest = x.detach().abs().amax(0) if len(x) else x.new_zeros(x.shape[1])
+    return torch.where(largest > 0, near_power_of_two(largest), 1.0)
 
 
 def _check_ridge(ridge: float) -> None:

@@ -77,7 +77,8 @@ def anderson(increment: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     """The w at which ``increment(w)`` is 0, found by Anderson acceleration of w ← w + increment(w), from w = 0.
 
     Each step takes the combination of the last ``MEMORY`` ones whose increment would be the smallest if it were
-    affine, as here it is. It converges where the plain iteration does, and sometimes where that does not.
+    affine, as here it is. It converges where the plain iteration does, and sometimes where that does not. Contexts of
+    a batch have steps of their own, and stop when they have converged.
 
     Args:
         increment: αδ(w), of the shape of ``start``.
@@ -86,22 +87,30 @@ def anderson(increment: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     Raises:
         DivergenceError: If the increment is not small after 1,000 steps.
     """
-    w, f = torch.zeros_like(start), increment(torch.zeros_like(start))
-    first = f.abs().max()
+
+    def moved(w: Tensor) -> Tensor:
+        return increment(w.reshape(start.shape)).reshape(w.shape)
+
+    w = torch.zeros_like(start).reshape(-1, start.shape[-1])
+    f = moved(w)
+    first = f.abs().amax(-1, keepdim=True)
     target = torch.finfo(start.dtype).eps ** 0.7 * first
     steps: list[Tensor] = []
     changes: list[Tensor] = []
     for _ in range(_MOST):
-        if bool(f.abs().max() <= target):
-            return w
+        found = f.abs().amax(-1, keepdim=True) <= target
+        if bool(found.all()):
+            return w.reshape(start.shape)
         move = f
         if steps:
             S, F = torch.stack(steps, -1), torch.stack(changes, -1)
-            move = f - ((S + F) @ torch.linalg.lstsq(F, f.flatten()[:, None]).solution)[:, 0].reshape(f.shape)
-        w, before = w + move, f
-        f = increment(w)
-        steps, changes = [*steps, move.flatten()][-MEMORY:], [*changes, (f - before).flatten()][-MEMORY:]
+            move = f - ((S + F) @ torch.linalg.lstsq(F, f[..., None]).solution)[..., 0]
+        move, before = move.masked_fill(found, 0.0), f
+        w = w + move
+        f = torch.where(found, f, moved(w))
+        steps, changes = [*steps, move][-MEMORY:], [*changes, f - before][-MEMORY:]
     raise DivergenceError(
         f"num_sweeps=inf: no limit found; after {_MOST} accelerated sweeps TD errors are still "
-        f"{float(f.abs().max() / first):.1e} of the rewards; take a narrower kernel."
+        f"{float((f.abs() / first.clamp(min=torch.finfo(f.dtype).tiny)).max()):.1e} of the rewards; take a narrower "
+        "kernel."
     )

@@ -66,6 +66,8 @@ def finals(context: Context) -> Tensor:
 def far_finals(kernel: Kernel, Z: Tensor, context: Context, most: int) -> Tensor:
     """The indices of final observations that are far from every landmark, ``most`` at most: the farthest."""
     found = finals(context)
+    if len(found) == 0:
+        return found
     points = context.points[found]
     kappa = kernel_matrix(kernel, points, Z)
     cosines = (kappa / _diagonal(kernel, Z).sqrt()).amax(-1) / _diagonal(kernel, points).sqrt()

@@ -23,6 +23,7 @@ from icrl_agents.eligibility import (
 )
 from icrl_agents.error_dynamics import spectral_radius
 from icrl_agents.evaluators.sweeps import check_num_sweeps
+from icrl_agents.magnitudes import check_squares
 from icrl_agents.value_function import ValueFunction
 
 
@@ -156,7 +157,7 @@ class AverageRewardTD:
         x, x_next = context.states, continuing_features(context)
         directions = _preconditioned(self.preconditioner, x)
         gain = _gain(context, self.step_size, x, directions)
-        reward_gain = self.reward_step_size / num_transitions(context)
+        reward_gain = float(self.reward_step_size) / num_transitions(context)
         w, average = _zero_weights(context), torch.zeros_like(reward_gain)
         history = [(w, average)]
         for _ in range(self.num_sweeps):
@@ -193,24 +194,14 @@ def _preconditioned(preconditioner: Tensor | None, directions: Tensor) -> Tensor
 def _gain(context: Context, step_size: StepSize, readers: Tensor, directions: Tensor) -> Tensor:
     """α/n, shape ``(*batch, 1)``; ``"auto"`` takes α = n / max_k Σ_i |readers_iᵀ directions_k|."""
     n = num_transitions(context)
-    _check_scale(context.points)
+    check_squares("context", context.points)
     if step_size != "auto":
-        return (torch.full_like(n, step_size) / n)[..., None]
+        return (torch.full_like(n, float(step_size)) / n)[..., None]
     if len(context) == 0:
         return torch.ones_like(n)[..., None]
     blocks = row_blocks(directions, readers.shape[-2] * n.numel())
     largest = torch.stack([(block @ readers.mT).abs().sum(-1).amax(-1) for block in blocks]).amax(0)
     return (1.0 / torch.where(largest > 0, largest, 1.0))[..., None]
-
-
-def _check_scale(states: Tensor) -> None:
-    """Raises ValueError where squares of the features leave the floating type, so that steps would be 0 or inf."""
-    largest = float(states.detach().abs().max()) if states.numel() else 0.0
-    limits = torch.finfo(states.dtype)
-    if largest > 0 and not limits.tiny < largest * largest < limits.max / states.numel():
-        raise ValueError(
-            f"context: states of size {largest:.3g} have squares outside of {states.dtype}; scale them to about 1."
-        )
 
 
 def _sweep(context: Context, directions: Tensor, gain: Tensor, num_sweeps: int) -> ValueFunction:

@@ -18,7 +18,6 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import power_of_two
 from icrl_agents.attention import Attention, BoundAttention, KernelAttention, SoftmaxAttention
 from icrl_agents.blockwise import LARGEST_MATRIX
 from icrl_agents.context import Context
@@ -26,6 +25,7 @@ from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import check_convergence
 from icrl_agents.evaluators.landmarks import Landmarks, far_finals, finals, inverse_root
 from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
+from icrl_agents.magnitudes import power_of_two
 from icrl_agents.value_function import ValueFunction
 from icrl_envs import arguments
 
@@ -147,10 +147,11 @@ class Nystrom:
     ) -> float:
         if self.sample < len(points):
             points = points[torch.randint(len(points), (self.sample,), generator=generator).to(points.device)]
-        exact = attention.expand(context.points[points].to(w), w[:, None])[:, 0].double()
+        w, a = w.detach(), a.detach()
+        exact = attention.expand(context.points[points].to(w), w[:, None])[:, 0].detach().double()
         unit = power_of_two(exact)  # so that no square leaves the type's range
         size = (exact / unit).norm().clamp(min=torch.finfo(exact.dtype).tiny)
-        rows = landmarks.rows(context, points)[1]
+        rows = landmarks.rows(context, points)[1].detach()
         return float(((rows @ (landmarks.B @ a) - exact) / unit).norm() / size)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import as_tensor, check_kind, finite, floating
 from icrl_agents.context import Context
 from icrl_agents.kernels import RBF
+from icrl_envs import arguments
 
 LIFTED = 2
 """How many rows lifting adds."""
@@ -26,11 +28,28 @@ def lifted_features(states: Tensor, length_scale: float | Tensor = 1.0, centre: 
     Returns:
         ``(*batch, m, d + 2)``.
 
+    Raises:
+        TypeError: If an argument is no array of numbers.
+        ValueError: If shapes do not fit, ℓ is not positive, or a square overflows.
+
     Example:
         >>> lifted_features(torch.tensor([[3.0]]), length_scale=0.5, centre=torch.tensor([2.0]))
         tensor([[2., 2., 1.]])
     """
-    y = (states - centre) / length_scale
+    states = floating("states", states)
+    scale, x = as_tensor("length_scale", length_scale).to(states), as_tensor("centre", centre).to(states)
+    if not bool((torch.isfinite(scale) & (scale > 0)).all()):
+        raise ValueError(f"length_scale: expected positive finite numbers, got {length_scale}.")
+    try:
+        if states.ndim == 0 or torch.broadcast_shapes(states.shape, scale.shape, x.shape)[-1] != states.shape[-1]:
+            raise RuntimeError
+    except RuntimeError:
+        raise ValueError(
+            f"states: expected shape (*batch, m, d) with length_scale and centre to be broadcast, got "
+            f"{tuple(states.shape)}, {tuple(scale.shape)} and {tuple(x.shape)}."
+        ) from None
+    y = (states - x) / scale
+    finite("states", y.square(), " after centring, scaling and squaring")
     return torch.cat([y, y.square().sum(-1, keepdim=True) / 2, torch.ones_like(y[..., :1])], dim=-1)
 
 
@@ -41,7 +60,13 @@ def lifted_score(dim: int, *, symmetric: bool = False) -> Tensor:
         dim: d ≥ 1.
         symmetric: Whether to subtract ‖y‖²/2 as well: then it is the RBF's score exactly, as attention without a
             normaliser needs it.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If d < 1.
     """
+    arguments.integer("dim", dim, 1)
+    check_kind("symmetric", symmetric, bool)
     B = torch.diag(torch.tensor([1.0] * dim + [0.0] * LIFTED, dtype=torch.float64))
     B[-1, -2] = -1.0
     if symmetric:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from icrl_agents.arrays import reals
 from icrl_agents.context import Context
 from icrl_agents.eligibility import check_lambda, eligibility_traces, features, num_transitions, stable_step_size
+from icrl_agents.magnitudes import check_squares
 from icrl_agents.prompt import average_reward_tokens, linear_tokens
 from icrl_agents.value_function import Basis
 
@@ -78,6 +79,7 @@ class LinearAttentionLayer(nn.Module):
         """
         if context.dim != self.dim:
             raise ValueError(f"context: expected dimension {self.dim}, that of the weights, got {context.dim}.")
+        check_squares("context", context.points)
         columns = _PROMPTS[self.prompt](context, queries)
         if queries.shape[-2] == 0:
             columns = torch.cat([columns, self.probes(columns)], dim=-2)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
+from numbers import Integral
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
+from icrl_agents.arrays import fold
 from icrl_agents.attention import BoundAttention, SoftmaxAttention
 from icrl_agents.context import Context
 from icrl_agents.kernels import RBF, DotProduct, Exponential
@@ -32,10 +36,26 @@ class MultiheadLayer(nn.Module):
         ValueError: If ``attention`` has another form.
     """
 
+    @property
+    def expands(self) -> bool:
+        """Whether value functions are expansions: attention reads the features alone, and what is sent goes to row v.
+
+        So it is of exported weights; through any others, queries run as columns.
+        """
+        queries, keys, values = self.attention.in_proj_weight.detach().chunk(3)
+        sent = self.attention.out_proj.weight.detach() @ values
+        return not bool(queries[:, -MEMORY:].any() or keys[:, -MEMORY:].any() or sent[:-1].any())
+
     def __init__(self, attention: nn.MultiheadAttention, lift: RBF | None = None) -> None:
         super().__init__()
         if attention.num_heads != 1 or not attention.batch_first or attention.in_proj_bias is not None:
             raise ValueError(f"attention: expected one head, batch_first=True and bias=False, got {attention!r}.")
+        if not attention._qkv_same_embed_dim or attention.add_zero_attn or attention.dropout > 0:
+            raise ValueError(
+                "attention: expected keys and values of the queries' dimension, add_zero_attn=False and dropout=0, got "
+                f"kdim={attention.kdim}, vdim={attention.vdim}, add_zero_attn={attention.add_zero_attn} and "
+                f"dropout={attention.dropout}."
+            )
         self.attention, self.lift = attention, lift
 
     def tokens(self, context: Context, queries: Tensor) -> Tensor:
@@ -44,18 +64,13 @@ class MultiheadLayer(nn.Module):
         if context.dim != dim:
             raise ValueError(f"context: expected dimension {dim}, that of the weights, got {context.dim}.")
         tokens = memory_tokens(context, queries)
-        return torch.cat([self._features(context)(tokens[..., :-MEMORY]), tokens[..., -MEMORY:]], dim=-1)
+        lift = None if self.lift is None else context_lift(context, self.lift)
+        return torch.cat([_lifted(lift, tokens[..., :-MEMORY]), tokens[..., -MEMORY:]], dim=-1)
 
     def bind(self, context: Context) -> BoundAttention:
         """The layer's attention to the transitions of ``context``: of any states, whose memory rows are 0."""
-        features = self._features(context)
-
-        def rule(queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
-            blank = (0, MEMORY)
-            return self._attend(functional.pad(features(queries), blank), functional.pad(features(keys), blank), mask)[
-                1
-            ]
-
+        held = {name: weight.clone() for name, weight in self.attention.named_parameters()}
+        rule = partial(self._weights, held, None if self.lift is None else context_lift(context, self.lift))
         return BoundAttention(rule, context.states, context.mask, context.states.new_ones(()))
 
     def attend(self, bound: object, tokens: Tensor) -> Tensor:
@@ -69,41 +84,55 @@ class MultiheadLayer(nn.Module):
 
     def forward(self, tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
         """Returns the tokens after the layer, ``(*batch, columns, width)``."""
-        tokens = tokens + self._attend(tokens, tokens, context.mask)[0]
+        tokens = tokens + self._attend(dict(self.attention.named_parameters()), tokens, tokens, context.mask)[0]
         return torch.cat([tokens[..., :-2], route(context, tokens[..., -1])[..., None], tokens[..., -1:]], dim=-1)
 
     def read_out(self, tokens: Tensor) -> Tensor:
         """Values of every column, ``(*batch, columns)``."""
         return tokens[..., -1]
 
-    def _features(self, context: Context) -> Callable[[Tensor], Tensor]:
-        if self.lift is None:
-            return lambda states: states
-        scale, centre = context_lift(context, self.lift)
-        return lambda states: lifted_features(states, scale.to(states), centre.to(states))
+    def _weights(
+        self,
+        held: Mapping[str, Tensor],
+        lift: tuple[Tensor, Tensor] | None,
+        queries: Tensor,
+        keys: Tensor,
+        mask: Tensor,
+    ) -> Tensor:
+        queries, keys = (functional.pad(_lifted(lift, states), (0, MEMORY)) for states in (queries, keys))
+        return self._attend(held, queries, keys, mask)[1]
 
-    def _attend(self, queries: Tensor, columns: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    def _attend(
+        self, parameters: Mapping[str, Tensor], queries: Tensor, columns: Tensor, mask: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Attention of the queries to the first n columns, and its weights on all of them.
 
         Both are zero, not NaN, where a context has no transition at all.
         """
         batch, n, width = mask.shape[:-1], mask.shape[-1], columns.shape[-2]
-        queries = queries.expand(*batch, *queries.shape[-2:])
+        queries, unfold = fold(queries, batch)
         if n == 0:
-            return torch.zeros_like(queries), queries.new_zeros((*queries.shape[:-1], width))
+            return unfold(torch.zeros_like(queries)), unfold(queries.new_zeros((*queries.shape[:-1], width)))
         empty = ~mask.any(-1)[..., None]
-        padding = functional.pad(~mask & ~empty, (0, width - n)).reshape(-1, width)
+        padding = functional.pad(~mask & ~empty, (0, width - n)).reshape(batch.numel(), width)
         no_keys = (torch.arange(width, device=mask.device) >= n).expand(queries.shape[-2], width)
-        flat_queries, flat_columns = (rows.reshape(-1, *rows.shape[-2:]) for rows in (queries, columns))
+        flat_queries, flat_columns = (rows.reshape(batch.numel(), *rows.shape[-2:]) for rows in (queries, columns))
         found, weights = functional_call(
             self.attention,
-            {name: weight.to(columns) for name, weight in self.attention.named_parameters()},
+            {name: weight.to(columns) for name, weight in parameters.items()},
             (flat_queries, flat_columns, flat_columns),
             {"key_padding_mask": padding, "attn_mask": no_keys},
         )
-        return tuple(
-            part.reshape(*batch, *part.shape[-2:]).masked_fill(empty[..., None], 0.0) for part in (found, weights)
+        found, weights = (
+            unfold(part.reshape(*batch, *part.shape[-2:]).masked_fill(empty[..., None], 0.0))
+            for part in (found, weights)
         )
+        return found, weights
+
+
+def _lifted(lift: tuple[Tensor, Tensor] | None, states: Tensor) -> Tensor:
+    """The features of ``states``, lifted where there are a length scale and a centre to do it with."""
+    return states if lift is None else lifted_features(states, *(part.to(states) for part in lift))
 
 
 def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> MultiheadLayer:
@@ -132,7 +161,7 @@ def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> Multihead
             f"layer: expected SoftmaxAttention, got {type(layer.attention).__name__}, which is no softmax."
         )
     kernel = layer.attention.kernel
-    if isinstance(dim, bool) or not isinstance(dim, int) or dim < 1:
+    if isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 1:
         raise ValueError(f"dim: expected an integer ≥ 1, got {dim!r}.")
     B = _score_matrix(kernel, dim)
     E = len(B) + MEMORY
@@ -143,7 +172,7 @@ def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> Multihead
     projections[2] = layer.value_matrices(len(B))[0]
     attention.in_proj_weight = nn.Parameter(projections.flatten(0, 1), requires_grad=False)
     attention.out_proj.weight = nn.Parameter(torch.eye(E, dtype=torch.float64), requires_grad=False)
-    return MultiheadLayer(attention, kernel if isinstance(kernel, RBF) else None)
+    return MultiheadLayer(attention, copy.deepcopy(kernel) if isinstance(kernel, RBF) else None)
 
 
 def _score_matrix(kernel: object, dim: int) -> Tensor:

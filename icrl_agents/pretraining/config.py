@@ -104,7 +104,11 @@ class PretrainConfig:
         arguments.integer("num_states", self.num_states, 2)
         arguments.integer("steps", self.steps, 0)
         arguments.integer("evaluate_every", self.evaluate_every, 1)
-        arguments.integer("seed", self.seed, 0)
+        arguments.integer("seed", self.seed, 0, 2**63 - 1)
+        for name in ("representable", "tied", "expectations", "decay"):
+            arguments.flag(name, getattr(self, name))
+        if not isinstance(self.device, str):
+            raise TypeError(f"device: expected the name of a torch device, such as 'cpu', got {self.device!r}.")
         gamma = arguments.discount(self.gamma)
         if self.precision == "float32" and np.float32(gamma) == 1:
             raise ValueError(f"gamma: {gamma!r} would be 1 in float32; take a smaller one, or precision 'float64'.")

@@ -22,6 +22,7 @@ from icrl_agents.pretraining.model import loops_of, random_transformer
 from icrl_agents.pretraining.progress import TrainingState, load_state, save_state
 from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import DivergenceError
+from icrl_envs import arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,8 @@ class PretrainResult:
     snapshots: list[dict[str, torch.Tensor]]
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def pretrain(
     config: PretrainConfig,
     *,
@@ -67,8 +70,10 @@ def pretrain(
         tensorboard: Whether the measurements are also written into ``folder`` as TensorBoard events.
 
     Raises:
-        ValueError: If the folder holds the state of another configuration, or a damaged one; if the device is not
-            there; or if ``tensorboard`` is asked for without a folder or without the package of that name.
+        TypeError: If an argument has the wrong type.
+        ValueError: If a number is out of range; if the folder holds the state of another configuration, or a damaged
+            one; if the device is not there; or if ``tensorboard`` is asked for without a folder or without the package
+            of that name.
         OSError: If the folder cannot be written; nothing is trained then.
         DivergenceError: If the loss or a gradient is not finite, naming the step.
 
@@ -77,17 +82,13 @@ def pretrain(
         >>> pretrain(config).losses.shape
         torch.Size([2])
     """
-    if tensorboard:
-        check_tensorboard()
-        if folder is None:
-            raise ValueError("folder: expected one for tensorboard=True, got None.")
+    path = _checked(folder, until, save_every, tensorboard)
     check_device(config.device)
     transformer = random_transformer(config)
     optimiser = torch.optim.Adam(
         transformer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
     state = TrainingState(config, transformer, optimiser)
-    path = None if folder is None else Path(folder)
     if path is not None:
         if is_first():
             check_writable(path)
@@ -116,7 +117,22 @@ def pretrain(
     if path is not None and is_first():
         save_state(state, path)
     transformer.requires_grad_(False)
-    return PretrainResult(config, transformer, torch.tensor(state.losses).double(), state.rows, state.snapshots)
+    return PretrainResult(
+        config, transformer, torch.tensor(state.losses, dtype=torch.float64), state.rows, state.snapshots
+    )
+
+
+def _checked(folder: str | Path | None, until: int | None, save_every: int, tensorboard: bool) -> Path | None:
+    arguments.integer("save_every", save_every, 1)
+    if until is not None:
+        arguments.integer("until", until, 0)
+    if folder is not None and not isinstance(folder, (str, Path)):
+        raise TypeError(f"folder: expected a path or None, got {folder!r}.")
+    if tensorboard:
+        check_tensorboard()
+        if folder is None:
+            raise ValueError("folder: expected one for tensorboard=True, got None.")
+    return None if folder is None else Path(folder)
 
 
 def _take_step(state: TrainingState, loss: torch.Tensor, step: int) -> None:

@@ -1,23 +1,17 @@
-"""Kernels κ(x, x′): how far a transition's TD error reaches.
-
-Every kernel is a module ``(x (*batch, m, d), y (*batch, n, d)) -> (*batch, m, n)``. Those with a closed form of log κ
-offer it as ``score``, which softmax attention exponentiates. Their weights are frozen parameters, saved with a model,
-and trainable after ``requires_grad_(True)``. Any such callable is a kernel; a ``positive`` one is never 0 but rounded.
-"""
+"""Kernels of a scaled distance between states."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import constant, holding, positive
-from icrl_agents.distances import ExpandedScore, common_offset, median_distance, widened, without_offset
+from icrl_agents.arrays import holding, positive
+from icrl_agents.distances import ExpandedScore, common_offset, median_distance, without_offset
+from icrl_agents.magnitudes import check_floating, widened
 
-Kernel = Callable[[Tensor, Tensor], Tensor]
 LengthScale = float | Tensor | Literal["median"]
 
 
@@ -58,6 +52,7 @@ class _Radial(nn.Module):
 
     def _scale(self, x: Tensor, y: Tensor) -> Tensor:
         """ℓ, of the context ``y`` if it is a median."""
+        check_floating(x, y)
         if self.length_scale is None:
             return median_distance(y)[..., None, None].to(x)
         scale = self.length_scale.to(x)
@@ -144,104 +139,3 @@ class ProductLaplace(_Radial):
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """The exponential of the score."""
         return torch.exp(self.score(x, y))
-
-
-class Identity(nn.Module):
-    """Indicator kernel κ(x, x′) = 1{x = x′}: under it, weighted softmax TD is tabular TD (arXiv 2605.07333)."""
-
-    def score(self, x: Tensor, y: Tensor) -> Tensor:
-        """0 where x = x′, −∞ elsewhere."""
-        return torch.log(self(x, y))
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """1{x = x′}."""
-        return (torch.cdist(x, y, p=float("inf")) == 0).to(x.dtype)
-
-
-class DotProduct(nn.Module):
-    """Bilinear attention score g(x, x′) = xᵀ B x′, as a kernel κ = exp g (arXiv 2605.07333, dual-head layer).
-
-    A query that is orthogonal to every key, or far smaller than them, scores all alike: its value is the plain average
-    over the context, which ``ValueFunction.effective_sample_size`` shows (it is then n).
-
-    x is the query and x′ the key. The attention matrix A of a prompt Zᵀ A Z has the key first: its block is Bᵀ.
-
-    Args:
-        matrix: B, shape ``(d, d)``.
-
-    Raises:
-        ValueError: If ``matrix`` is not square and finite.
-    """
-
-    positive = True
-
-    def __init__(self, matrix: Tensor) -> None:
-        super().__init__()
-        matrix = constant("matrix", matrix)
-        if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not bool(torch.isfinite(matrix).all()):
-            raise ValueError(f"matrix: expected a finite square matrix (d, d), got shape {tuple(matrix.shape)}.")
-        self.matrix = nn.Parameter(matrix, requires_grad=False)
-
-    def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
-        """Returns the kernel with B as it is now."""
-        return holding(self, matrix=self.matrix)
-
-    def score(self, x: Tensor, y: Tensor) -> Tensor:
-        """xᵀ B y."""
-        if x.shape[-1] != len(self.matrix):
-            expected = (x.shape[-1], x.shape[-1])
-            raise ValueError(f"matrix: expected shape {expected} for these states, got {tuple(self.matrix.shape)}.")
-        return x @ self.matrix.to(x) @ y.mT
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Exp(xᵀ B y)."""
-        return torch.exp(self.score(x, y))
-
-
-class Exponential(nn.Module):
-    """Exponential kernel κ(x, x′) = exp(xᵀx′/τ), the one that a softmax head induces (arXiv 2605.09727).
-
-    Args:
-        temperature: τ > 0, in squared units of the states.
-    """
-
-    positive = True
-
-    def __init__(self, temperature: float = 1.0) -> None:
-        super().__init__()
-        tensor = positive("temperature", temperature)
-        if tensor.ndim > 0:
-            raise ValueError(f"temperature: expected one number, got shape {tuple(tensor.shape)}.")
-        self.temperature = nn.Parameter(tensor, requires_grad=False)
-
-    def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
-        """Returns the kernel with τ as it is now."""
-        return holding(self, temperature=self.temperature)
-
-    def score(self, x: Tensor, y: Tensor) -> Tensor:
-        """xᵀy/τ."""
-        return (x / self.temperature.to(x)) @ y.mT
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """Exp(xᵀy/τ)."""
-        return torch.exp(self.score(x, y))
-
-    def extra_repr(self) -> str:
-        """The temperature."""
-        return f"temperature={self.temperature.tolist()}"
-
-
-class Linear(nn.Module):
-    """Linear kernel κ(x, x′) = xᵀx′: under it, kernel TD is linear TD."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """xᵀy."""
-        return x @ y.mT
-
-
-class ReLU(nn.Module):
-    """Rectified dot product κ(x, x′) = max(0, xᵀx′)."""
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """max(0, xᵀy)."""
-        return torch.relu(x @ y.mT)

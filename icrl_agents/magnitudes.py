@@ -1,0 +1,48 @@
+"""How large numbers are, and what a floating type still holds of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def widened(x: Tensor) -> Tensor:
+    """Returns ``x`` in float64, where its device has that."""
+    return x if x.device.type == "mps" else x.double()
+
+
+def check_floating(*states: Tensor) -> None:
+    """Raises TypeError if states are not float32 or float64 tensors: weights would be rounded to what they are."""
+    for each in states:
+        if not isinstance(each, Tensor) or each.dtype not in (torch.float32, torch.float64):
+            got = each.dtype if isinstance(each, Tensor) else type(each).__name__
+            raise TypeError(f"states: expected tensors of float32 or float64, got {got}.")
+
+
+def check_squares(name: str, states: Tensor) -> None:
+    """Raises ValueError where squares of the states leave the floating type, so that steps would be 0 or inf."""
+    largest = float(states.detach().abs().max()) if states.numel() else 0.0
+    limits = torch.finfo(states.dtype)
+    if largest > 0 and not limits.tiny < largest * largest < limits.max / states.numel():
+        raise ValueError(
+            f"{name}: states of size {largest:.3g} have squares outside of {states.dtype}; scale them to about 1."
+        )
+
+
+def power_of_two(x: Tensor) -> Tensor:
+    """Returns a power of two near the largest |x|, 1 where there is none: to divide by before squares, exactly."""
+    largest = x.abs().amax() if x.numel() else x.new_zeros(())
+    return near_power_of_two(largest) if bool(largest > 0) else torch.ones_like(largest)
+
+
+def cosine_similarity(x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
+    """The cosine of vectors along ``dim``, however small or large they are; 0 where one of them is 0."""
+    units = (each.abs().amax(dim, keepdim=True).detach() for each in (x, y))
+    scaled = (each / unit.masked_fill(unit == 0, 1.0) for each, unit in zip((x, y), units, strict=True))
+    return torch.cosine_similarity(*scaled, dim=dim)
+
+
+def near_power_of_two(positive: Tensor) -> Tensor:
+    """Returns the power of two in (x / 2, x] of each x > 0; for subnormal ones the smallest normal number."""
+    positive = positive.clamp(min=torch.finfo(positive.dtype).tiny)
+    return positive / 2.0 / torch.frexp(positive)[0]

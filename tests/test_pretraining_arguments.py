@@ -1,0 +1,55 @@
+"""What ``pretrain`` is given, and what it does not depend on."""
+
+import pytest
+import torch
+
+from icrl_agents import PretrainConfig, pretrain
+
+CONFIG = PretrainConfig(
+    steps=7, num_states=4, context_length=8, num_layers=3, tasks=4, evaluation_tasks=4, evaluate_every=7
+)
+
+
+@pytest.mark.parametrize("switch", ["representable", "tied", "expectations", "decay"])
+@pytest.mark.parametrize("word", ["False", "no", 0, None])
+def test_a_switch_is_a_bool(switch, word):
+    with pytest.raises(TypeError, match=f"{switch} must be True or False; got"):
+        PretrainConfig(**{switch: word})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"save_every": 0}, ValueError, "save_every must be an integer ≥ 1"),
+        ({"until": -1}, ValueError, "until must be an integer ≥ 0"),
+        ({"until": 2.5}, TypeError, "until must be an integer ≥ 0"),
+        ({"folder": 3}, TypeError, "folder: expected a path or None"),
+    ],
+)
+def test_arguments_are_named(arguments, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        pretrain(CONFIG, **{"folder": tmp_path, **arguments})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_configurations_name_a_device_and_a_seed_that_generators_take():
+    with pytest.raises(TypeError, match="device: expected the name of a torch device"):
+        PretrainConfig(device=3)
+    with pytest.raises(ValueError, match="seed must be an integer in"):
+        PretrainConfig(seed=2**70)
+
+
+def test_losses_are_whole_and_depend_on_no_default_nor_on_gradients_being_off():
+    expected = pretrain(CONFIG)
+    assert expected.losses.dtype == torch.float64
+    assert not torch.equal(expected.losses, expected.losses.float().double())
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert torch.equal(pretrain(CONFIG).losses, expected.losses)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    for off in (torch.no_grad(), torch.inference_mode()):
+        with off:
+            found = pretrain(CONFIG)
+        assert torch.equal(found.losses, expected.losses)
+        assert found.rows[-1].value_error == expected.rows[-1].value_error
