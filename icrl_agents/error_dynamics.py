@@ -23,7 +23,7 @@ from icrl_agents.weighted_context import WeightedContext, weighted
 LARGEST_SPECTRUM = 256
 """States up to which all eigenvalues are computed; beyond, the largest one is looked for."""
 _LARGEST_DENSE, _NEAR = 4_000, 0.02
-_KRYLOV, _CHECKED, _SETTLED, _DOUBLINGS = 240, 40, 1e-8, 20
+_KRYLOV, _CHECKED, _SETTLED, _EXHAUSTED, _DOUBLINGS = 240, 40, 1e-8, 1e-10, 20
 _NOTHING = 1e-100
 
 
@@ -177,12 +177,13 @@ def _arnoldi(operator: Tensor) -> tuple[float, bool]:
     basis[:, 0], found = start / start.norm(), math.inf
     for k in range(_KRYLOV):
         z = operator @ basis[:, k]
+        length = float(z.norm())
         for _ in range(2):  # the second time for what rounding has left of the first
             along = basis[:, : k + 1].mT @ z
             z = z - basis[:, : k + 1] @ along
             H[: k + 1, k] += along.cpu()
         H[k + 1, k] = z.norm().cpu()
-        exhausted = float(H[k + 1, k]) <= torch.finfo(z.dtype).eps * float(H.abs().max())
+        exhausted = float(H[k + 1, k]) <= _EXHAUSTED * length  # what is left is rounding: the space is invariant
         if exhausted or (k + 1) % _CHECKED == 0:
             values, vectors = torch.linalg.eig(H[: k + 1, : k + 1])
             first = int(values.abs().argmax())
@@ -190,5 +191,5 @@ def _arnoldi(operator: Tensor) -> tuple[float, bool]:
             residual = float(H[k + 1, k] * vectors[-1, first].abs() / vectors[:, first].norm())
             if exhausted or residual <= _SETTLED * found:
                 return found, True
-        basis[:, k + 1] = z / z.norm().clamp(min=torch.finfo(z.dtype).tiny)
+        basis[:, k + 1] = z / z.norm()
     return found, False

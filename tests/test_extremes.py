@@ -61,7 +61,7 @@ def test_states_so_far_apart_that_every_score_overflows_are_refused():
     for kernel in (RBF(1.0), Laplace(1.0)):
         with pytest.raises(ValueError, match=r"kernel: every score of some state overflows torch.float64, so far"):
             WeightedSoftmaxTD(kernel, 3).fit(context_of(1e160))
-    with pytest.raises(ValueError, match="states of size .* have squares outside of torch.float64; scale them"):
+    with pytest.raises(ValueError, match=r"states of size .* have squares outside of torch.float64; scale them"):
         KernelTD(Linear(), 3).fit(context_of(1e160))
     with pytest.raises(ValueError, match=r"overflows torch.float32"):
         WeightedSoftmaxTD(RBF(1.0), 3).fit(context_of(1e25, torch.float32))
