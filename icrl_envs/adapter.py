@@ -1,6 +1,7 @@
 """The one adapter that turns a process into a Gymnasium environment."""
 
 import copy
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -117,15 +118,18 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
 
         Raises:
             TypeError: If it is not a snapshot.
+            ValueError: If it is one of a process that has other states.
         """
         if not (isinstance(snapshot, tuple) and len(snapshot) == 2 and isinstance(snapshot[1], np.random.Generator)):
             raise TypeError(f"snapshot must come from get_state(); got an object of type {type(snapshot).__name__}.")
+        state, stream = copy.deepcopy(snapshot)
+        observation = self._observed(state)
         super().reset(seed=seed)
-        self._state, stream = copy.deepcopy(snapshot)
+        self._state = state
         if seed is None:
             self.np_random = stream
         self._running = True
-        return self.process.observe(self._state)
+        return observation
 
     def render(self) -> np.ndarray | str | None:
         """Return the current state as text or as an image ``(H, W, 3)`` of bytes, by the render mode.
@@ -151,6 +155,16 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
             raise ValueError("options must be empty: this environment runs one given process and draws no tasks.")
         return self._draw(task_seed=task_seed)
 
+    def _observed(self, state: object) -> np.ndarray:
+        """Return the observation of a state that may be another process's; ValueError if this one has no such state."""
+        try:
+            observation = self.process.observe(state)
+        except (AttributeError, IndexError, TypeError, ValueError):
+            observation = None
+        if observation is None or observation not in self.process.observation_space:
+            raise ValueError(f"snapshot must be of a state of the environment's process; got one of {state!r}.")
+        return observation
+
     def _info(self) -> dict[str, Any]:
-        """Return the state's index where states are integers."""
-        return {"state": self._state} if isinstance(self._state, int) else {}
+        """Return the state's index where states are integers, Python's or NumPy's."""
+        return {"state": int(self._state)} if isinstance(self._state, numbers.Integral) else {}

@@ -44,6 +44,17 @@ def suggestion(value: str, options: Collection[str]) -> str:
     return f" Did you mean {closest[0]!r}?" if closest else ""
 
 
+def flag(name: str, value: object) -> bool:
+    """Return ``value`` if it is a bool.
+
+    Raises:
+        TypeError: If it is not.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False; got {value!r} of type {type(value).__name__}.")
+    return value
+
+
 def integer(name: str, value: object, minimum: int, maximum: int | None = None) -> int:
     """Return ``value`` as a Python int in ``[minimum, maximum]``; a bool is not an integer here.
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
-from icrl_envs.process import FiniteProcess, cumulative, discounted_values
+from icrl_envs import arguments
+from icrl_envs.arrays import chain_arrays
+from icrl_envs.process import SEVERAL_CLASSES, FiniteProcess, cumulative, discounted_values
 from icrl_envs.rkhs import RKHSProcess, expansion, expected_expansion
 
 
@@ -22,6 +26,10 @@ class FiniteBatch:
         features: Φ, ``(N, S, d)``.
         start: Distributions of the first state, ``(N, S)``.
         gamma: γ in ``[0, 1)``, of all of them.
+
+    Raises:
+        TypeError: If ``gamma`` is not a number or an array cannot be read as numbers.
+        ValueError: As of :class:`icrl_envs.FiniteProcess`.
     """
 
     transition_matrix: np.ndarray
@@ -30,9 +38,16 @@ class FiniteBatch:
     start: np.ndarray
     gamma: float
 
+    def __post_init__(self) -> None:
+        """Check the arrays, which are not copied."""
+        for name, array in chain_arrays(self, batch_axes=1).items():
+            object.__setattr__(self, name, array)
+        object.__setattr__(self, "gamma", arguments.discount(self.gamma))
+
     @classmethod
     def stack(cls, processes: Sequence[FiniteProcess]) -> FiniteBatch:
-        """Return the batch of some processes, whose γ must agree."""
+        """Return the batch of some processes; ValueError if their γ or the shapes of their features disagree."""
+        _check_common(processes, "gamma", "features.shape")
         names = "transition_matrix", "rewards", "features", "start"
         arrays = (np.stack([getattr(process, name) for process in processes]) for name in names)
         return cls(*arrays, gamma=processes[0].gamma)
@@ -47,19 +62,27 @@ class FiniteBatch:
         return FiniteProcess(P[index], r[index], phi[index], self.gamma, start[index])
 
     def repeat(self, copies: int) -> FiniteBatch:
-        """Return each process ``copies`` times in a row."""
+        """Return each process ``copies`` ≥ 1 times in a row."""
+        copies = arguments.integer("copies", copies, 1)
         arrays = self.transition_matrix, self.rewards, self.features, self.start
         return FiniteBatch(*(np.repeat(array, copies, axis=0) for array in arrays), gamma=self.gamma)
 
     def values(self) -> np.ndarray:
-        """Return the values v = (I − γP)⁻¹ r, ``(N, S)``; ValueError if one overflows."""
+        """Return the values v = (I − γP)⁻¹ r, ``(N, S)``; ValueError as of :meth:`FiniteProcess.values`."""
         return discounted_values(self.transition_matrix, self.rewards, self.gamma, self.stationary_distributions)
 
     def stationary_distributions(self) -> np.ndarray:
-        """Return the distributions μ with μᵀP = μᵀ, ``(N, S)``; each process needs one closed class of states."""
+        """Return the distributions μ with μᵀP = μᵀ, ``(N, S)``.
+
+        Raises:
+            ValueError: If several closed classes of states make one of them ambiguous.
+        """
         S = self.rewards.shape[-1]
         equations = np.eye(S) - self.transition_matrix.mT
         equations[:, -1] = 1.0
+        ambiguous = np.flatnonzero(np.linalg.cond(equations, 1) * S * np.finfo(float).eps >= 1.0)
+        if ambiguous.size:
+            raise ValueError(f"{SEVERAL_CLASSES} This is process {ambiguous[0]} of {len(self)}.")
         ends = np.zeros((len(equations), S, 1))
         ends[:, -1] = 1.0
         weights = np.linalg.solve(equations, ends)[..., 0].clip(min=0.0)
@@ -121,10 +144,14 @@ class RKHSBatch:
 
     Args:
         processes: The N processes.
+
+    Raises:
+        ValueError: If there are none, or they differ in more.
     """
 
     def __init__(self, processes: Sequence[RKHSProcess]) -> None:
         """Stack the centres and coefficients."""
+        _check_common(processes, "dim", "kernel", "length_scale", "num_centers", "gamma", "drift", "noise")
         self.processes = processes
         self._common = processes[0]
         self._centers = np.stack([process.centers for process in processes])
@@ -168,6 +195,20 @@ def sample_paths(
     for t in range(length):
         path[t + 1] = _invert(table.take(offsets + path[t], axis=0), rng)
     return np.ascontiguousarray(path.T)
+
+
+def _check_common(processes: Sequence[Any], *names: str) -> None:
+    """Raise ValueError if there are no processes, or one of some attributes is not the same in all of them."""
+    if len(processes) == 0:
+        raise ValueError("processes must be a list of at least one process; got none.")
+    for name in names:
+        first, *others = map(attrgetter(name), processes)
+        for index, other in enumerate(others, start=1):
+            if other != first:
+                raise ValueError(
+                    f"processes must have the same {name}; got {first!r} at index 0 and {other!r} at index {index}. "
+                    "Make a batch of each kind."
+                )
 
 
 def _invert(cumulative_rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -180,9 +180,7 @@ def _draw(
     P, start = law(count, S, transition_rng)
     gamma = arguments.discount(gamma)
     phi = _features(features, num_features, count, S, feature_rng)
-    if not isinstance(representable, bool):
-        raise TypeError(f"representable must be True or False; got {representable!r}.")
-    if representable:
+    if arguments.flag("representable", representable):
         v = phi @ reward_rng.uniform(-1.0, 1.0, (count, phi.shape[-1], 1))
         r = (v - gamma * P @ v)[..., 0]
     else:

@@ -79,8 +79,10 @@ def action_function(policy: Any) -> ActionFunction:  # noqa: ANN401 (see FixedPo
     """Return ``policy`` as a function ``(observation, rng) -> action``.
 
     Raises:
-        TypeError: If it has neither ``predict`` nor ``get_action`` and cannot be called with two arguments.
+        TypeError: If it is a class, or has neither ``predict`` nor ``get_action`` and takes no two arguments.
     """
+    if isinstance(policy, type):
+        raise TypeError(f"policy must be an object, such as {policy.__name__}(...); got the class itself.")
     if hasattr(policy, "predict"):
         return lambda observation, rng: predicted(policy, observation)
     if hasattr(policy, "get_action"):

@@ -9,10 +9,15 @@ import numpy as np
 from gymnasium import spaces
 
 from icrl_envs import arguments
+from icrl_envs.arrays import chain_arrays
 
 State = TypeVar("State")
 NEAR_ONE = 1.0 - 1e-6
 """Above this γ values are solved for in two parts."""
+SEVERAL_CLASSES = (
+    "transition_matrix must have one closed class of states for a unique stationary distribution; "
+    "it has several. Connect them, or take them as separate processes."
+)
 
 
 class Process(Protocol[State]):
@@ -73,20 +78,10 @@ class FiniteProcess:
 
     def __post_init__(self) -> None:
         """Copy, check and freeze the arrays."""
-        P = _frozen_array("transition_matrix", self.transition_matrix, 2)
-        S = len(P)
-        arrays = {
-            "transition_matrix": P,
-            "rewards": _frozen_array("rewards", self.rewards, 1),
-            "features": _frozen_array("features", self.features, 2),
-            "start": _frozen_array("start", self.start, 1),
-        }
-        expected = {"transition_matrix": (S, S), "rewards": (S,), "features": (S, -1), "start": (S,)}
-        for name, array in arrays.items():
-            _check_shape(name, array, expected[name])
-            object.__setattr__(self, name, array)
-        for name, title in (("transition_matrix", "each row of transition_matrix"), ("start", "start")):
-            object.__setattr__(self, name, _distributions(title, arrays[name]))
+        for name, array in chain_arrays(self, batch_axes=0).items():
+            own = array.copy()
+            own.setflags(write=False)
+            object.__setattr__(self, name, own)
         object.__setattr__(self, "gamma", arguments.discount(self.gamma))
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -122,10 +117,7 @@ class FiniteProcess:
         equations = np.vstack([np.eye(S) - self.transition_matrix.T, np.ones(S)])
         solution, _, rank, _ = np.linalg.lstsq(equations, np.append(np.zeros(S), 1.0))
         if rank < S:
-            raise ValueError(
-                "transition_matrix must have one closed class of states for a unique stationary distribution; "
-                "it has several. Connect them, or take them as separate processes."
-            )
+            raise ValueError(SEVERAL_CLASSES)
         weights = solution.clip(min=0.0)
         return weights / weights.sum()
 
@@ -151,55 +143,6 @@ class FiniteProcess:
     def observe(self, state: int) -> np.ndarray:
         """Return the features ``(d,)`` of ``state``, a new array on each call."""
         return self.features[state].copy()
-
-
-def _frozen_array(name: str, value: object, rank: int) -> np.ndarray:
-    """Return a read-only float64 copy of ``value`` with ``rank`` axes, none of them empty."""
-    try:
-        given = np.array(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"{name} must be an array of real numbers with {rank} axes; {error}.") from None
-    if given.dtype.kind not in "biuf" or isinstance(value, np.ma.MaskedArray):
-        kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else f"an array of {given.dtype}"
-        raise TypeError(f"{name} must be an array of real numbers with {rank} axes; got {kind}.")
-    array = given.astype(np.float64)
-    large = np.abs(array) >= 2.0**53 if given.dtype.kind in "iu" else np.zeros(array.shape, dtype=bool)
-    if any(int(number) != int(integer) for number, integer in zip(array[large], given[large], strict=True)):
-        raise ValueError(f"{name} must be numbers that float64 holds; got integers beyond 2**53 that it would round.")
-    if array.ndim != rank or array.size == 0:
-        raise ValueError(f"{name} must be a non-empty array with {rank} axes; got shape {array.shape}.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{name} must be finite; got {array[~np.isfinite(array)][0]} among its entries.")
-    array.setflags(write=False)
-    return array
-
-
-def _check_shape(name: str, array: np.ndarray, expected: tuple[int, ...]) -> None:
-    """Compare a shape with the expected one, in which −1 stands for any length."""
-    if any(length not in (-1, actual) for length, actual in zip(expected, array.shape, strict=True)):
-        wanted = str(expected).replace("-1", "d")
-        raise ValueError(
-            f"{name} must have shape {wanted}, where transition_matrix is (S, S); got {array.shape}. "
-            "The arrays must speak of the same S states."
-        )
-
-
-def _distributions(name: str, array: np.ndarray) -> np.ndarray:
-    """Return read-only rows that sum to one; they must be non-negative and do so up to 1e-8."""
-    rows = np.atleast_2d(array)
-    sums = rows.sum(axis=1)
-    bad = np.flatnonzero((rows < 0).any(axis=1) | (np.abs(sums - 1) > 1e-8))
-    if bad.size:
-        row = rows[bad[0]]
-        raise ValueError(
-            f"{name} must be non-negative and sum to 1; row {bad[0]} has minimum {row.min():g} and sum "
-            f"{row.sum():.10g}."
-        )
-    if (np.abs(sums - 1) <= 1e-12).all():  # but for rounding, so that copies stay equal
-        return array
-    scaled = (rows / sums[:, None]).reshape(array.shape)
-    scaled.setflags(write=False)
-    return scaled
 
 
 def discounted_values(P: np.ndarray, r: np.ndarray, gamma: float, stationary: Callable[[], np.ndarray]) -> np.ndarray:

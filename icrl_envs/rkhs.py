@@ -96,9 +96,11 @@ class RKHSProcess:
         kernel = KERNELS[self.kernel]
         with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
             M = kernel.second_moment(z, self.length_scale, self.stationary_scale)
-            c = c / np.sqrt(c @ M @ c)
+            mean_square = c @ M @ c
+            c = c / np.sqrt(mean_square)
             reward = expansion(z, z, c, self) - self.gamma * expected_expansion(z, z, c, self)
-        if not np.isfinite(reward).all():
+        smallest = min(mean_square, self.length_scale**2)  # subnormal numbers would have lost digits
+        if not (np.isfinite([mean_square, *reward]).all() and smallest >= np.finfo(np.float64).tiny):
             raise ValueError(
                 f"length_scale={self.length_scale:g} makes the {self.kernel} kernel overflow or vanish on states of "
                 f"scale {self.stationary_scale:.3g} in {self.dim} dimensions; use a larger length_scale."

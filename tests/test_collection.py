@@ -6,6 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import DictInfoToList
 
 from icrl_agents.collection import collect, collect_episodes
 from icrl_envs import FixedPolicy
@@ -108,6 +109,13 @@ def test_a_vector_environment_gives_exactly_the_rows_of_its_copies(mode, ends):
         parts = [collect_episodes(Counting(x, ends), seed=0, policy=act_by_time, **quota) for x in lengths]
         same(found, [episode for part in parts for episode in part])
         assert [sum(len(e) for e in part) for part in parts] == [quota["num_steps"]] * 3
+
+
+def test_final_observations_may_be_listed_by_copy():
+    lengths = [(2, 4), (3,)]
+    env = DictInfoToList(vector(AutoresetMode.SAME_STEP, *lengths))
+    plain = collect_episodes(vector(AutoresetMode.SAME_STEP, *lengths), num_steps=7, seed=0, policy=act_by_time)
+    same(collect_episodes(env, num_steps=7, seed=0, policy=act_by_time), plain)
 
 
 @each_mode

@@ -154,6 +154,8 @@ def test_a_vector_environment_must_say_how_it_restarts():
         ({"num_steps": 3, "seed": "7"}, TypeError, r"seed must be an integer ≥ 0; got '7'"),
         ({"num_steps": 3, "gamma": 1.1}, ValueError, r"gamma must be a finite number in \[0, 1\]; got 1.1"),
         ({"num_steps": 3, "gamma": "high"}, TypeError, r"gamma must be a finite number in \[0, 1\]; got 'high'"),
+        ({"num_steps": 3, "stack": "no"}, TypeError, "stack must be True or False; got 'no'"),
+        ({"num_steps": 3, "policy": Fixed}, TypeError, "policy must be an object, such as Fixed"),
         ({"num_steps": 3, "policy": 1}, TypeError, r"policy must be a callable \(observation, rng\) -> action"),
         (
             {"num_steps": 3, "policy": lambda observation: 0},

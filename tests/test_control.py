@@ -116,9 +116,26 @@ def test_returns_are_advantages_plus_values():
     np.testing.assert_allclose(assessment.returns, context.returns()[0])
 
 
+@pytest.mark.parametrize("id", ["CartPole-v1", "Pendulum-v1"])
+def test_an_actor_does_not_depend_on_torchs_default_type(id):
+    found = []
+    for default in (torch.float32, torch.float64):
+        torch.set_default_dtype(default)
+        try:
+            trained = ppo(gym.make(id), LSTD(ridge=1.0), total_steps=16, seed=0, config=PPOConfig(rollout_steps=8))
+        finally:
+            torch.set_default_dtype(torch.float32)
+        found.append(torch.nn.utils.parameters_to_vector(trained.actor.parameters()))
+    assert torch.equal(*found)
+
+
 def test_quadratic_features_are_all_products():
     found = quadratic_features(torch.tensor([[2.0, 3.0]]))
     assert found.tolist() == [[1.0, 2.0, 3.0, 4.0, 6.0, 9.0]]
+    assert quadratic_features(np.array([[2.0, 3.0]])).tolist() == found.tolist()
+    for states, error in (("a", TypeError), (1.0, ValueError), (np.array([[1e200, 1.0]]), ValueError)):
+        with pytest.raises(error, match="states: expected"):
+            quadratic_features(states)
 
 
 def test_sweeps_that_do_not_contract_are_counted_and_other_warnings_given():

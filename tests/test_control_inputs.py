@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode
 from icrl_agents.collection import collect
 from icrl_agents.collection.copies import copies_of
 from icrl_agents.context import Context
-from icrl_agents.control import Critic, PPOConfig, ppo
+from icrl_agents.control import Critic, PPOConfig, default_evaluator, generalised_advantages, ppo
 from icrl_agents.control.actor import Actor
 from icrl_agents.control.collector import Collector
 from icrl_agents.divergence import DivergenceError
@@ -75,6 +75,47 @@ def test_features_that_are_not_a_row_for_each_state_are_named(features):
         Critic(LSTD(), features=features).assess(context)
 
 
+def test_padding_has_no_part_in_a_critic():
+    rng = np.random.default_rng(0)
+    x, y, r, g = rng.normal(size=(4, 2)), rng.normal(size=(4, 2)), np.arange(4.0), np.full(4, 0.9)
+    for chosen in ([True, True, False, False], [False, True, True, True]):
+        padded, alone = Critic(default_evaluator(), window=2), Critic(default_evaluator(), window=2)
+        for _ in range(2):
+            found, expected = (
+                padded.assess(Context(x, r, g, y, mask=chosen)),
+                alone.assess(Context(x[chosen], r[chosen], g[chosen], y[chosen])),
+            )
+            for name in ("values", "advantages"):
+                torch.testing.assert_close(getattr(found, name)[torch.tensor(chosen)], getattr(expected, name))
+                assert not getattr(found, name)[~torch.tensor(chosen)].any()
+
+
+def test_after_a_refused_batch_a_critic_goes_on_as_before():
+    def batch(dim, seed=0):
+        rng = np.random.default_rng(seed)
+        return Context(rng.normal(size=(5, dim)), rng.normal(size=5), np.full(5, 0.9), rng.normal(size=(5, dim)))
+
+    disturbed, plain = (Critic(default_evaluator(), window=2) for _ in range(2))
+    for critic in (disturbed, plain):
+        critic.assess(batch(2))
+    with pytest.raises(ValueError, match="one state dimension"):
+        disturbed.assess(batch(3))
+    with pytest.raises(ValueError, match=r"batch: expected one without batch dimensions, got shape \(1, 5\)"):
+        disturbed.assess(Context.stack([batch(2)]))
+    with pytest.raises(TypeError):
+        disturbed.load_state_dict({"batches": [{}], "divergences": 0})
+    found, expected = (critic.assess(batch(2, seed=1)).values for critic in (disturbed, plain))
+    assert torch.equal(found, expected)
+    assert torch.equal(disturbed(batch(2).states), plain(batch(2).states))
+
+
+def test_a_batch_without_transitions_is_worth_nothing():
+    critic = Critic(default_evaluator())
+    found = critic.assess(Context(np.zeros((0, 2)), np.zeros(0), np.zeros(0), np.zeros((0, 2))))
+    assert (len(found.values), len(found.advantages)) == (0, 0)
+    assert critic(torch.ones(3, 2).double()).tolist() == [0.0, 0.0, 0.0]
+
+
 class LostAtTheEnd(gym.Wrapper):
     """Says nothing but NaN of where an episode has terminated."""
 
@@ -138,3 +179,31 @@ def test_a_reward_that_is_not_finite_names_copy_and_step(reward):
         ValueError, match=r"expected rewards that are finite as float32, got .* in copy 1 after 0 steps"
     ):
         ppo(env, LSTD(ridge=1.0), total_steps=16, seed=0, config=SHORT)
+
+
+def test_advantages_keep_the_wider_type_of_context_and_values():
+    context = Context([[0.0], [1.0]], [0.7, 0.6], [0.9, 0.0], [[1.0], [2.0]])
+    for dtype in (torch.float32, torch.float64):
+        found = generalised_advantages(context, torch.zeros(2, dtype=dtype), 1.0)
+        assert found.dtype == torch.float64
+        np.testing.assert_allclose(found, [0.7 + 0.9 * 0.6, 0.6])
+    with pytest.raises(TypeError, match="values: expected floating-point numbers"):
+        generalised_advantages(context, torch.tensor([0, 0]), 1.0)
+    narrow = context.to(dtype=torch.float32)
+    assert generalised_advantages(narrow, torch.zeros(2), 1.0).dtype == torch.float32
+    assert generalised_advantages(narrow, torch.zeros(2, dtype=torch.float64), 1.0).dtype == torch.float64
+    with pytest.raises(ValueError, match="values: expected finite numbers whose TD errors are finite, got nan"):
+        generalised_advantages(context, torch.tensor([0.0, np.nan]), 1.0)
+    with pytest.raises(ValueError, match=r"values: expected shape \(2,\), got \(2, 2\)"):
+        generalised_advantages(context, torch.zeros(2, 2), 1.0)
+
+
+@pytest.mark.parametrize("unit", [1e155, 1e307, 1e-162, 1e-300, 2.0**-1030])
+def test_a_critic_does_not_depend_on_the_unit_of_states(unit):
+    rng = np.random.default_rng(0)
+    states, rewards = rng.normal(size=(41, 3)) * [1.0, 1e-3, 0.0], rng.normal(size=40)
+    values = []
+    for x in (states, states * unit):
+        context = Context(x[:-1], rewards, np.full(40, 0.9), x[1:])
+        values.append(Critic(default_evaluator()).assess(context).values)
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-9, atol=1e-10)

@@ -10,6 +10,7 @@ from gymnasium import spaces
 
 from icrl_envs import FiniteProcess, ProcessEnv, boyan_chain, rendering
 from icrl_envs.chain_envs import BoyanChainEnv
+from icrl_envs.rkhs_env import RKHSEnv
 
 
 class Countdown:
@@ -155,3 +156,30 @@ def test_the_space_holds_large_features():
         np.array([[0.0, 1.0], [1.0, 0.0]]), np.zeros(2), np.array([[5.0], [-9.0]]), 0.9, np.array([0.5, 0.5])
     )
     assert process.observation_space == spaces.Box(-9.0, 9.0, (1,), np.float64)
+
+
+def test_states_that_are_numpy_integers_are_told_too():
+    class Counting(Countdown):
+        def sample_start(self, rng):
+            return rng.integers(3, 4)
+
+    assert ProcessEnv(Counting()).reset(seed=0)[1] == {"state": 3}
+
+
+def test_a_state_of_another_process_is_refused_and_changes_nothing():
+    chain, line, plane = BoyanChainEnv(num_states=4), RKHSEnv(dim=1), RKHSEnv(dim=2)
+    for env in (chain, line, plane):
+        env.reset(seed=0)
+    stream = chain.get_state()[1]
+    for env, states in (
+        (chain, (7, "a", None, np.zeros(1), np.zeros((2, 2)))),
+        (line, (3, np.zeros(2), "ab", np.full(1, np.nan))),
+        (plane, (plane.process, np.zeros(1))),
+    ):
+        before, _ = env.get_state()
+        for state in states:
+            with pytest.raises(
+                ValueError, match="snapshot must be of a state of the environment's process; got one of"
+            ):
+                env.set_state((state, stream), seed=1)
+        assert np.array_equal(env.get_state()[0], before)

@@ -109,6 +109,8 @@ def test_copies_are_equal_and_read_only(copied):
         ({"noise": 0.0}, ValueError, "noise"),
         ({"task_seed": None}, TypeError, "task_seed"),
         ({"kernel": "exponential", "length_scale": 1e-3}, ValueError, "overflow .* use a larger length_scale"),
+        ({"kernel": "exponential", "length_scale": 0.05}, ValueError, "overflow .* use a larger length_scale"),
+        ({"length_scale": 1e-160}, ValueError, "vanish .* use a larger length_scale"),
     ],
 )
 def test_bad_arguments_are_named(arguments, error, message):

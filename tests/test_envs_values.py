@@ -6,7 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from icrl_envs import FiniteBatch, FiniteProcess, boyan_chain, loop_chain
+from icrl_envs import FiniteBatch, FiniteProcess, RKHSProcess, boyan_chain, loop_chain
+from icrl_envs.batches import RKHSBatch
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1 - 1e-7, 1 - 1e-12, 1 - 2**-53])
@@ -64,3 +65,65 @@ def test_values_beyond_the_largest_number_are_an_error():
     apart = FiniteProcess(np.eye(2), [1.0, 2.0], np.eye(2), 1 - 1e-9, [1, 0])
     with pytest.raises(ValueError, match="one closed class"):
         apart.values()
+
+
+def blocks(*sizes):
+    """P of as many closed classes of states."""
+    P, at = np.zeros((sum(sizes), sum(sizes))), 0
+    for size in sizes:
+        P[at : at + size, at : at + size] = np.random.default_rng(size).dirichlet(np.ones(size), size)
+        at += size
+    return P
+
+
+@pytest.mark.parametrize("P", [blocks(3, 3), blocks(1, 1), blocks(2, 4), 1e-17 + blocks(3, 3)])
+def test_a_batch_has_several_closed_classes_where_its_processes_do(P):
+    S = len(P)
+    apart = FiniteProcess(P, np.arange(S), np.eye(S), 1 - 1e-9, np.full(S, 1 / S))
+    batch = FiniteBatch.stack([loop_chain(num_states=S, gamma=1 - 1e-9), apart])
+    for ask in (batch.stationary_distributions, batch.differential_values, batch.values):
+        with pytest.raises(ValueError, match=r"one closed class of states .* This is process 1 of 2"):
+            ask()
+    with pytest.raises(ValueError, match="one closed class"):
+        apart.values()
+
+
+@pytest.mark.parametrize(
+    ("processes", "message"),
+    [
+        ([], "processes must be a list of at least one process; got none"),
+        ([boyan_chain(), boyan_chain(gamma=0.5)], r"the same gamma; got 0\.9 at index 0 and 0\.5 at index 1"),
+        (
+            [boyan_chain(), boyan_chain(num_states=4)],
+            r"the same features\.shape; got \(10, 10\) at index 0 and \(4, 4\)",
+        ),
+        ([RKHSProcess(), RKHSProcess(task_seed=1), RKHSProcess(noise=0.2)], r"the same noise; got 0\.3 .* at index 2"),
+        ([RKHSProcess(kernel="exponential", length_scale=2.0), RKHSProcess()], "the same kernel"),
+    ],
+)
+def test_only_processes_of_one_kind_are_a_batch(processes, message):
+    batch = RKHSBatch if any(isinstance(process, RKHSProcess) for process in processes) else FiniteBatch.stack
+    with pytest.raises(ValueError, match=message):
+        batch(processes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"transition_matrix": np.ones((1, 2, 2))}, r"each row of transition_matrix .*; row \(0, 0\) has .* sum 2"),
+        (
+            {"rewards": np.zeros((1, 3))},
+            r"rewards must have shape \(1, 2\), by the rows of transition_matrix; got \(1, 3\)",
+        ),
+        ({"features": np.full((1, 2, 2), np.nan)}, "features must be finite"),
+        ({"start": [[0.5, 0.4]]}, "start must be non-negative and sum to 1"),
+        ({"gamma": 1.0}, "gamma must be"),
+    ],
+)
+def test_arrays_that_are_no_batch_are_refused(change, message):
+    arrays = {"transition_matrix": [np.eye(2)], "rewards": [[1, 2]], "features": [np.eye(2)], "start": [[1, 0]]}
+    assert FiniteBatch(**arrays, gamma=0.5).values().tolist() == [[2.0, 4.0]]
+    with pytest.raises(TypeError, match="copies must be an integer"):
+        FiniteBatch(**arrays, gamma=0.5).repeat(2.0)
+    with pytest.raises(ValueError, match=message):
+        FiniteBatch(**{**arrays, "gamma": 0.5, **change})

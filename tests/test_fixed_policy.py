@@ -165,6 +165,9 @@ def test_what_is_not_a_policy_is_refused(policy):
 def test_wrong_calls_are_named():
     with pytest.raises(TypeError, match="env"):
         FixedPolicy("CartPole-v1", noisy)
+    for kind in (Model, Script):
+        with pytest.raises(TypeError, match=rf"policy must be an object, such as {kind.__name__}\(\.\.\.\)"):
+            FixedPolicy(gym.make("CartPole-v1"), kind)
     env = FixedPolicy(gym.make("CartPole-v1"), noisy)
     with pytest.raises(gym.error.ResetNeeded, match="call reset"):
         env.step(0)

@@ -40,7 +40,8 @@ def test_a_value_that_is_no_number_is_refused(measure, wrong):
 @pytest.mark.parametrize(
     ("returns", "message"),
     [
-        (np.array([[1.0, np.nan], [1.0, 1.0]]), "returns: expected finite floating numbers"),
+        (np.array([[1.0, np.nan], [1.0, 1.0]]), "returns: expected numbers with finite squares"),
+        (np.array([[1.0, 1e200], [1.0, 1.0]]), "returns: expected numbers with finite squares, .* or larger"),
         (np.ones((2, 1)), r"returns: expected two for each state at least, .* got shapes \(2, 1\) and \(2, 1\)"),
         (np.ones((3, 2)), r"got shapes \(3, 2\) and \(2, 1\)"),
         (np.ones(2), r"got shapes \(2,\)"),

@@ -200,3 +200,28 @@ def test_the_study_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
 def test_wrong_settings_are_refused(change, message):
     with pytest.raises(ValueError, match=message):
         ImproveConfig(**{**SMALL, **change})
+
+
+@pytest.mark.parametrize(
+    ("run", "error", "message"),
+    [
+        (lambda: AmplifiedPolicy(np.sin, [0.0], -0.1), ValueError, r"noise must be a finite number in \[0, inf\)"),
+        (lambda: AmplifiedPolicy(np.sin, [0.0], math.nan), ValueError, "noise must be a finite number"),
+        (lambda: AmplifiedPolicy(np.sin, [math.inf], 0.1), ValueError, "log_gains: expected finite numbers"),
+        (lambda: AmplifiedPolicy(np.sin, 0.0, 0.1), ValueError, r"log_gains: expected shape \(k,\)"),
+        (lambda: AmplifiedPolicy(np.sin, [0.0], 0.1)(np.zeros(2), np.random.default_rng(0)), ValueError, "scripted: "),
+        (lambda: AmplifiedPolicy(np.sin, [0.0], 0.1).means(np.zeros((3, 2))), ValueError, "scripted: "),
+        (lambda: mean_clipped(np.array([math.inf]), 0.1), ValueError, "centre: expected finite numbers"),
+        (lambda: gain_step([math.nan], largest=2.0, caution=1.0), ValueError, "scores: expected finite numbers"),
+        (lambda: gain_scores([], []), ValueError, "advantages: expected shapes"),
+        (lambda: gain_scores([trial()], []), ValueError, "advantages: expected shapes"),
+        (lambda: gain_scores([trial()], [np.zeros(5)]), ValueError, r"advantages: .* got \[\(5,\)\]"),
+    ],
+)
+def test_what_cannot_be_improved_with_is_named(run, error, message):
+    with pytest.raises(error, match=message):
+        run()
+
+
+def trial():
+    return Trial(episodes_of(1, 3, seed=0)[0], np.zeros((3, 2)), np.zeros((3, 2)))

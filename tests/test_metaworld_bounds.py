@@ -33,6 +33,16 @@ def test_a_wrong_action_never_reaches_the_simulator(action, error, tmp_path, mon
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int64, np.float16, np.longdouble, ">f8"])
+def test_an_action_of_any_type_moves_as_the_same_numbers_in_float64(dtype):
+    env, twin = MetaWorldEnv("push-v3"), MetaWorldEnv("push-v3")
+    for each in (env, twin):
+        each.reset(seed=0, options={"goal_index": 0})
+    for _ in range(5):
+        moved, expected = (each.step(np.array([1, 0, 0, 1], t))[0] for each, t in ((env, dtype), (twin, float)))
+        np.testing.assert_array_equal(moved, expected)
+
+
 def test_a_reward_process_has_one_action():
     env = MetaWorldMRPEnv("reach-v3")
     env.reset(seed=0)

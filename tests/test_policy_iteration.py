@@ -10,7 +10,7 @@ from icrl_agents import constructions, kernels
 from icrl_agents.control import FiniteMDP, policy_iteration
 from icrl_agents.control.finite_mdp import Experience
 from icrl_agents.control.policy_iteration import action_value_context, pair_features
-from icrl_agents.evaluators import LSTD, KernelLSTD, TabularTD
+from icrl_agents.evaluators import LSTD, KernelLSTD, MonteCarlo, TabularTD
 
 GAMMA = 0.9
 
@@ -108,9 +108,11 @@ def test_rounds_are_limited_and_wrong_arguments_named():
         policy_iteration(experience, gamma=1.0)
     with pytest.raises(TypeError, match="evaluator: expected an object with fit"):
         policy_iteration(experience, "LSTD", gamma=GAMMA)
+    with pytest.raises(TypeError, match="evaluator: expected one that bootstraps, got MonteCarlo"):
+        policy_iteration(experience, MonteCarlo(kernels.Identity()), gamma=GAMMA)
     with pytest.raises(ValueError, match=r"expected shapes \(S, A, S\)"):
         FiniteMDP(np.eye(2), np.zeros((2, 2)), GAMMA)
-    with pytest.raises(ValueError, match="rows that sum to 1"):
+    with pytest.raises(ValueError, match=r"each row of transitions must .* sum to 1; row \(0, 0\) has minimum 0"):
         FiniteMDP(np.zeros((2, 1, 2)), np.zeros((2, 1)), GAMMA)
 
 
@@ -179,7 +181,9 @@ def test_rounding_does_not_keep_the_exact_iteration_going(gamma):
         ({"gamma": 1 - 1e-12}, ValueError, r"gamma: expected at most 1 - 1e-9, .* got 0\.999999999999"),
         ({"transitions": None}, TypeError, "transitions: expected a rectangular array of numbers"),
         ({"transitions": [[1.0]]}, ValueError, r"expected shapes \(S, A, S\) and \(S, A\), got \(1, 1\) and \(2, 2\)"),
-        ({"transitions": np.full((2, 2, 2), np.nan)}, ValueError, "P ≥ 0 with rows that sum to 1"),
+        ({"transitions": np.full((2, 2, 2), np.nan)}, ValueError, "each row of transitions .* has minimum nan"),
+        ({"transitions": np.full((2, 2, 2), 0.50001)}, ValueError, "each row of transitions .* sum 1.00002. Divide"),
+        ({"rewards": [[1, 0], [0, np.inf]]}, ValueError, "rewards: expected finite numbers"),
     ],
 )
 def test_an_mdp_of_anything_else_is_refused(change, error, message):
@@ -196,3 +200,32 @@ def test_what_is_no_policy_is_refused(policy):
 def test_values_beyond_the_largest_number_are_an_error():
     with pytest.raises(ValueError, match="rewards: expected values within float64"):
         FiniteMDP(P, np.full((2, 2), 1e308), GAMMA).optimum()
+
+
+@pytest.mark.parametrize("gamma", [0.9, 1 - 1e-5, 1 - 1e-9])
+def test_rows_of_single_precision_are_scaled_to_sum_to_1(gamma):
+    assert FiniteMDP([[[1.000001]]], [[1.0]], gamma).values(np.array([0])) == pytest.approx(1 / (1 - gamma), rel=1e-6)
+    exact = FiniteMDP.random(6, 2, 0.9, np.random.default_rng(0))
+    rounded = exact.transitions.astype(np.float32)
+    scaled = rounded / rounded.sum(-1, keepdims=True, dtype=np.float64)
+    policy = np.zeros(6, dtype=int)
+    found, expected = (FiniteMDP(P, exact.rewards, gamma).values(policy) for P in (rounded, scaled))
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    np.testing.assert_array_equal(FiniteMDP(scaled, exact.rewards, gamma).transitions, scaled)
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.98, 0.99, 0.9999])
+def test_action_values_are_whole_however_near_1_the_discount_is(gamma):
+    rng = np.random.default_rng(0)
+    experience = FiniteMDP.random(6, 3, GAMMA, rng).experience(50, rng)
+    found, observed = policy_iteration(experience, gamma=gamma), empirical(experience)
+    exact = FiniteMDP(observed.transitions, observed.rewards, gamma).optimum()
+    np.testing.assert_allclose(found.action_values, exact.action_values, rtol=1e-7)
+    np.testing.assert_array_equal(found.policy, exact.policy)
+
+
+def test_small_values_count_beside_large_ones_elsewhere():
+    apart = np.tile(np.eye(2)[:, None], (1, 2, 1))
+    optimum = FiniteMDP(apart, [[1e6, 0], [1e-6, 2e-6]], GAMMA).optimum()
+    assert optimum.policy.tolist() == [0, 1]
+    np.testing.assert_allclose(optimum.values, [1e7, 2e-5])

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
 
 from icrl_agents.command_line import main
@@ -195,8 +197,8 @@ def test_a_loaded_model_values_as_the_saved_one_without_a_rollout(tmp_path):
 def test_the_command_line_takes_a_saved_model(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     model = InContextPPO("MlpPolicy", "CartPole-v1", EVALUATOR, **SMALL).learn(64)
-    model.save("mine.zip")
-    loaded, observations = load_model("mine.zip"), torch.linspace(-1, 1, 20).reshape(5, 4)
+    model.save("mine")  # in mine.zip
+    loaded, observations = load_model("mine"), torch.linspace(-1, 1, 20).reshape(5, 4)
     assert isinstance(loaded, InContextPPO)
     torch.testing.assert_close(loaded.policy.predict_values(observations), model.policy.predict_values(observations))
     command = "collect CartPole-v1 --policy mine.zip --num-steps 20 --out a.npz"
@@ -220,6 +222,18 @@ def test_what_only_a_value_network_reads_is_warned_of(settings):
     with pytest.warns(UserWarning, match=rf"{next(iter(settings))}.*: without effect, since InContextPPO has no value"):
         InContextPPO("MlpPolicy", "CartPole-v1", **SMALL, **settings)
     InContextPPO("MlpPolicy", "CartPole-v1", vf_coef=0.0, policy_kwargs={"net_arch": {"pi": [8]}}, **SMALL)
+
+
+def test_the_value_network_of_a_class_of_ones_own_is_not_trained():
+    weights = []
+    for settings in ({"vf_coef": 0.5}, {}):
+        with warnings.catch_warnings(action="ignore"):
+            model = InContextPPO(ActorCriticPolicy, "CartPole-v1", EVALUATOR, **SMALL, **settings)
+        before = {name: weight.clone() for name, weight in model.policy.named_parameters()}
+        weights.append(dict(model.learn(128).policy.named_parameters()))
+        changed = {name for name, weight in weights[-1].items() if not torch.equal(weight, before[name])}
+        assert changed == {name for name in before if "value" not in name}
+    torch.testing.assert_close(*weights, rtol=0.0, atol=0.0)
 
 
 def test_what_is_no_evaluator_is_named():

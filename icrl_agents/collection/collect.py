@@ -64,8 +64,7 @@ def collect(
     """
     gamma = arguments.real("gamma", gamma, 0.0, 1.0)
     copies = copies_of(env)
-    if stack is None:
-        stack = isinstance(env.unwrapped, ProcessVectorEnv)
+    stack = isinstance(env.unwrapped, ProcessVectorEnv) if stack is None else arguments.flag("stack", stack)
     if stack and num_episodes is not None and arguments.integer("num_episodes", num_episodes, 1) < copies.num_envs:
         raise ValueError(
             f"num_episodes: expected one or more for each of {copies.num_envs} copies to stack, got {num_episodes}."
@@ -90,8 +89,9 @@ def collect_episodes(
 
     The environment is reset once with ``seed`` at the start. Copy i of a vector environment gives the same
     transitions in each autoreset mode, and those of a single environment with ``seed + i`` where it seeds its
-    copies so. Observations are flattened to ``(d,)``: a Box of float32 or float64 stays so, everything else
-    becomes float64, discrete ones one-hot.
+    copies so. Observations are flattened to ``(d,)``, discrete ones one-hot: float32 where all of it is,
+    otherwise float64. In autoreset mode SAME_STEP a copy must return a new array at each step, since Gymnasium hands on
+    the final one after the reset without a copy of it.
 
     Args:
         env: A single or a vector environment.
@@ -139,6 +139,7 @@ def _run(
             f"num_episodes={num_episodes}."
         )
     seed = seed if seed is None else arguments.integer("seed", seed, 0)
+    keep_actions = arguments.flag("keep_actions", keep_actions)
     act = _actions(copies, policy, seed)
     recorders = _recorders(copies, num_steps, num_episodes, max_episode_steps, keep_actions)
     observations = copies.reset(seed)

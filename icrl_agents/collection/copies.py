@@ -160,11 +160,15 @@ def _rewards(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked he
     return float_rows("rewards", array).astype(np.float64).reshape(count)
 
 
-def _with_final(observations: Sequence[Any], ended: np.ndarray, info: dict[str, Any]) -> Sequence[Any]:
+def _with_final(observations: Sequence[Any], ended: np.ndarray, info: Any) -> Sequence[Any]:  # noqa: ANN401
     if not ended.any():
         return observations
-    if "final_obs" not in info:
+    listed = isinstance(info, list)  # one for each copy, by gymnasium.wrappers.vector.DictInfoToList
+    if not (all("final_obs" in info[i] for i in np.flatnonzero(ended)) if listed else "final_obs" in info):
         raise ValueError(
             "env: expected info['final_obs'] with the final observations, as in autoreset mode SAME_STEP, got none."
         )
-    return [info["final_obs"][i] if ended[i] else observation for i, observation in enumerate(observations)]
+    return [
+        (info[i]["final_obs"] if listed else info["final_obs"][i]) if ended[i] else observation
+        for i, observation in enumerate(observations)
+    ]

@@ -20,7 +20,7 @@ HIDDEN_GAIN, OUTPUT_GAIN = math.sqrt(2.0), 0.01
 
 
 class Actor(nn.Module):
-    """Policy π(a | x): categorical over discrete actions, diagonal Gaussian over those of a box.
+    """Policy π(a | x): categorical over discrete actions, diagonal Gaussian over those of a box; in float32.
 
     It is a policy for ``FixedPolicy`` and ``collect``, which take its most likely actions.
 
@@ -49,7 +49,7 @@ class Actor(nn.Module):
             size = int(action_space.n)
         elif isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):
             size = int(np.prod(action_space.shape))
-            self.log_deviation = nn.Parameter(torch.zeros(size))
+            self.log_deviation = nn.Parameter(torch.zeros(size, dtype=torch.float32))
         else:
             raise TypeError(f"action_space: expected Discrete or a Box of floats, got {action_space}.")
         widths = [spaces.flatdim(observation_space), *hidden]
@@ -94,7 +94,9 @@ class Actor(nn.Module):
 
 
 def _linear(width: int, following: int, gain: float, generator: torch.Generator) -> nn.Linear:
-    layer = cast(nn.Linear, nn.utils.skip_init(nn.Linear, width, following))  # draws nothing from the global stream
+    layer = cast(
+        nn.Linear, nn.utils.skip_init(nn.Linear, width, following, dtype=torch.float32)
+    )  # draws nothing globally
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     nn.init.zeros_(layer.bias)
     return layer

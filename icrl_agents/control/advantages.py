@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from icrl_agents.arrays import finite
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import check_lambda
 
@@ -22,10 +23,11 @@ def generalised_advantages(context: Context, values: Tensor, lambda_: float) -> 
         lambda_: λ in [0, 1].
 
     Returns:
-        A, shape ``(n,)``.
+        A, shape ``(n,)``, without a gradient; of the wider type of context and values.
 
     Raises:
-        ValueError: If λ is outside [0, 1], the context has batch dimensions, or ``values`` another length.
+        TypeError: If ``values`` is no tensor of floating numbers.
+        ValueError: If λ is outside [0, 1], the context has batch dimensions, or ``values`` another shape or NaN.
 
     Example:
         >>> context = Context([[0.0], [1.0]], [1.0, 1.0], [0.9, 0.0], [[1.0], [2.0]])
@@ -36,9 +38,13 @@ def generalised_advantages(context: Context, values: Tensor, lambda_: float) -> 
     check_lambda(lambda_)
     if context.rewards.ndim != 1:
         raise ValueError(f"context: expected one without batch dimensions, got shape {tuple(context.rewards.shape)}.")
-    delta = context.td_errors(values).tolist()
+    errors = context.td_errors(values)
+    if errors.ndim != 1:
+        raise ValueError(f"values: expected shape ({len(context.points)},), got {tuple(values.shape)}.")
+    finite("values", errors, " whose TD errors are finite")
+    delta = errors.tolist()
     decay = (lambda_ * context.discounts * context.contiguous).tolist()
     following = 0.0
     for k in range(len(delta) - 1, -1, -1):
         following = delta[k] = delta[k] + decay[k] * following
-    return values.new_tensor(delta)
+    return errors.new_tensor(delta)

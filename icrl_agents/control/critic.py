@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context, check_context
 from icrl_agents.control.advantages import generalised_advantages
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.eligibility import check_lambda
 from icrl_agents.machine import check_device
+from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import Evaluator, ValueFunction
 from icrl_envs import arguments
 
@@ -90,25 +92,37 @@ class Critic:
         if device is not None:
             check_device(device)
         self.features, self.device = features, device
-        self._batches: deque[Context] = deque(maxlen=self.window)
+        self._batches: deque[Context] = self._window([])
         self._fitted: tuple[Features, ValueFunction] | None = None
         self.divergences = 0
 
     def assess(self, batch: Context) -> Assessment:
         """Fits the evaluator on ``batch`` and the batches before it in the window; returns what it makes of it.
 
+        After an error the critic is as it was before. Padding is left out, and its values and advantages are 0.
+
         Raises:
             DivergenceError: If the evaluator diverges.
-            ValueError: If ``features`` gives another number of rows.
+            ValueError: If ``batch`` has batch dimensions, or ``features`` gives another number of rows.
         """
         check_context(batch)
-        self._batches.append(batch if self.device is None else batch.to(self.device))
-        self._fitted = self._refitted()
-        values = self(batch.points)
-        return Assessment(values[: len(batch)], generalised_advantages(batch, values, self.gae_lambda))
+        if batch.rewards.ndim != 1:
+            raise ValueError(f"batch: expected one without batch dimensions, got shape {tuple(batch.rewards.shape)}.")
+        own = batch if bool(batch.mask.all()) else Context.concatenate([batch])
+        batches = self._window([*self._batches, own])
+        fitted = self._refitted(batches)
+        values = self._values(fitted, batch.points)
+        advantages = generalised_advantages(batch, values, self.gae_lambda)
+        self._batches, self._fitted = batches, fitted
+        return Assessment(values[: len(batch)].masked_fill(~batch.mask, 0.0), advantages)
 
-    def _refitted(self) -> tuple[Features, ValueFunction]:
-        context = self._batches[0] if len(self._batches) == 1 else Context.concatenate(self._batches)
+    def _window(self, batches: Iterable[Context]) -> deque[Context]:
+        """The last of some batches, on the critic's device."""
+        here = (batch if self.device is None else batch.to(self.device) for batch in batches)
+        return deque(here, maxlen=self.window)
+
+    def _refitted(self, batches: deque[Context]) -> tuple[Features, ValueFunction]:
+        context = batches[0] if len(batches) == 1 else Context.concatenate(batches)
         features = standardising(context, self.features)
         return features, self._fit(mapped(context, features))
 
@@ -139,18 +153,19 @@ class Critic:
         Raises:
             DivergenceError: If the evaluator diverges.
         """
-        self._batches.clear()
-        for batch in state["batches"]:
-            batch = Context(**batch)
-            self._batches.append(batch if self.device is None else batch.to(self.device))
-        self._fitted = self._refitted() if self._batches else None
+        batches = self._window(Context(**batch) for batch in state["batches"])
+        self._fitted = self._refitted(batches) if batches else None
+        self._batches = batches
         self.divergences = int(state["divergences"])
 
     def __call__(self, states: Tensor) -> Tensor:
         """Values of ``states (m, d)`` by the last fit, ``(m,)``; 0 before the first."""
         if self._fitted is None:
             return states.new_zeros(states.shape[:-1])
-        features, value = self._fitted
+        return self._values(self._fitted, states)
+
+    def _values(self, fitted: tuple[Features, ValueFunction], states: Tensor) -> Tensor:
+        features, value = fitted
         there = states if self.device is None else states.to(self.device)
         return value(features(there)).to(states.device)
 
@@ -167,13 +182,17 @@ def check_evaluator(evaluator: Evaluator) -> Evaluator:
 
 def standardising(context: Context, features: Features | None = None) -> Features:
     """Returns the map to states of mean 0 and standard deviation 1 over ``context``, then to ``features`` of them."""
-    mean = context.states.mean(0)
-    deviation = context.states.std(0, correction=0)
-    constant = deviation <= torch.finfo(context.dtype).eps * context.states.abs().amax(0)
+    states = context.states if len(context) > 0 else context.states.new_zeros(1, context.dim)
+    largest = states.abs().amax(0)
+    unit = near_power_of_two(largest)  # so that no square leaves the type's range
+    scaled = states / unit
+    mean, deviation = scaled.mean(0), scaled.std(0, correction=0)
+    constant = deviation <= torch.finfo(context.dtype).eps * largest / unit
+    unit = unit.masked_fill(constant, 1.0)
     scale = torch.where(constant, 0.0, 1.0 / deviation.masked_fill(constant, 1.0))
 
     def apply(states: Tensor) -> Tensor:
-        standardised = (states - mean) * scale
+        standardised = (states / unit - mean) * scale
         return standardised if features is None else features(standardised)
 
     return apply
@@ -200,7 +219,16 @@ def quadratic_features(states: Tensor) -> Tensor:
     """All products 1, x_i and x_i x_j with i ≤ j of states ``(m, d)``, shape ``(m, 1 + d + d(d+1)/2)``.
 
     With them, ``LSTD`` fits a quadratic value.
+
+    Raises:
+        TypeError: If ``states`` are no floating numbers.
+        ValueError: If they are no rows, or a product is not finite.
     """
+    states = floating("states", states)
+    if states.ndim == 0:
+        raise ValueError("states: expected shape (m, d), got a single number.")
     d = states.shape[-1]
     i, j = torch.triu_indices(d, d)
-    return torch.cat([torch.ones_like(states[..., :1]), states, states[..., i] * states[..., j]], dim=-1)
+    features = torch.cat([torch.ones_like(states[..., :1]), states, states[..., i] * states[..., j]], dim=-1)
+    finite("states", features, " whose products are finite")
+    return features

@@ -8,11 +8,14 @@ import numpy as np
 
 from icrl_agents.arrays import reals
 from icrl_envs import arguments
+from icrl_envs.arrays import distributions
 
 LARGEST_GAMMA = 1.0 - 1e-9
 """Nearer to 1 rounding in P would leave fewer than six digits of a value."""
+PRINTED = 1e-5
+"""How far from 1 a row of P may sum: as far as numbers of five digits, or of float32, do."""
 TIE = 1e-10
-"""Action values closer than this share of the largest are equal: the earlier action, or the one in use, is kept."""
+"""Action values closer than this share of their size are equal: the earlier action, or the one in use, is kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +87,8 @@ class FiniteMDP:
     """S states, A actions in each, and no end.
 
     Args:
-        transitions: P(s′ | s, a), ``(S, A, S)``; an array, or a nested list of numbers.
+        transitions: P(s′ | s, a), ``(S, A, S)``; an array, or a nested list of numbers. Rows that sum to 1 up to
+            1e-5 are scaled to do so in full.
         rewards: r(s, a), ``(S, A)``; the same.
         gamma: γ in [0, 1 − 1e-9].
 
@@ -99,7 +103,8 @@ class FiniteMDP:
 
     def __post_init__(self) -> None:
         """Checks the arguments, and makes arrays of them."""
-        if arguments.discount(self.gamma) > LARGEST_GAMMA:
+        object.__setattr__(self, "gamma", arguments.discount(self.gamma))
+        if self.gamma > LARGEST_GAMMA:
             raise ValueError(f"gamma: expected at most 1 - 1e-9, where values keep six digits, got {self.gamma!r}.")
         for name in ("transitions", "rewards"):
             object.__setattr__(self, name, reals(name, getattr(self, name)).numpy(force=True))
@@ -109,9 +114,10 @@ class FiniteMDP:
                 "transitions and rewards: expected shapes (S, A, S) and (S, A), "
                 f"got {np.shape(self.transitions)} and {np.shape(self.rewards)}."
             )
-        sums = self.transitions.sum(-1)
-        if not np.isfinite(self.rewards).all() or (self.transitions < 0).any() or not np.allclose(sums, 1.0):
-            raise ValueError("transitions and rewards: expected finite rewards, and P ≥ 0 with rows that sum to 1.")
+        if not np.isfinite(self.rewards).all():
+            raise ValueError("rewards: expected finite numbers, got NaN or inf.")
+        rows = distributions("each row of transitions", self.transitions, PRINTED)
+        object.__setattr__(self, "transitions", rows)
 
     @classmethod
     def random(
@@ -163,10 +169,12 @@ class FiniteMDP:
         policy, seen = np.zeros(len(self.rewards), dtype=np.int64), set()
         while True:
             seen.add(policy.tobytes())
-            q = self.action_values(policy)
-            improved = improvement(q, policy)
+            v = self.values(policy)
+            q = self.rewards + self.gamma * self.transitions @ v
+            size = np.abs(self.rewards) + self.gamma * self.transitions @ np.abs(v)
+            improved = improvement(q, policy, size.max(-1))
             if improved.tobytes() in seen:
-                return Optimum(policy, self.values(policy), q)
+                return Optimum(policy, v, q)
             policy = improved
 
     def experience(self, visits: int, rng: np.random.Generator) -> Experience:
@@ -189,13 +197,13 @@ class FiniteMDP:
         return Experience(s, a, self.rewards[s, a], following, S, A)
 
 
-def improvement(action_values: np.ndarray, policy: np.ndarray) -> np.ndarray:
-    """The greedy policy; a state keeps its action where no other is better by more than ``TIE``.
+def improvement(action_values: np.ndarray, policy: np.ndarray, size: np.ndarray | float) -> np.ndarray:
+    """The greedy policy; a state keeps its action where no other is better by more than ``TIE`` · ``size``.
 
     Args:
         action_values: q, ``(S, A)``.
         policy: The policy so far, integers ``(S,)``.
+        size: Of the numbers that each state's action values are the sum of, ``(S,)``, or of all.
     """
     own = action_values[np.arange(len(policy)), policy]
-    tie = TIE * np.abs(action_values).max()
-    return np.where(action_values.max(-1) > own + tie, action_values.argmax(-1), policy)
+    return np.where(action_values.max(-1) > own + TIE * size, action_values.argmax(-1), policy)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from icrl_agents.arrays import finite, reals
 from icrl_agents.context import Context
 from icrl_agents.control.advantages import generalised_advantages
 from icrl_agents.control.critic import check_evaluator
@@ -35,20 +36,38 @@ class AmplifiedPolicy:
         scripted: π, from an observation to an action ``(k,)``, not clipped.
         log_gains: log g, ``(k,)``; zeros leave the script as it is.
         noise: σ ≥ 0, in units of the action.
+
+    Raises:
+        TypeError: If ``log_gains`` or ``noise`` are no real numbers.
+        ValueError: If they are not finite, of another shape or negative; on a call, if an action has another shape.
     """
 
     scripted: Callable[[Array], NDArray[np.floating]]
     log_gains: Array
     noise: float
 
+    def __post_init__(self) -> None:
+        """Checks the numbers."""
+        gains = reals("log_gains", self.log_gains)
+        finite("log_gains", gains)
+        if gains.ndim != 1:
+            raise ValueError(f"log_gains: expected shape (k,), got {tuple(gains.shape)}.")
+        object.__setattr__(self, "log_gains", gains.numpy(force=True))
+        object.__setattr__(self, "noise", arguments.real("noise", self.noise, 0.0))
+
     def means(self, observations: Array) -> Array:
         """E[a | x] of observations ``(m, d)``, ``(m, k)``."""
-        centres = np.stack([self.scripted(observation) for observation in observations]).astype(np.float64)
-        return mean_clipped(np.exp(self.log_gains) * centres, self.noise)
+        return mean_clipped(np.stack([self._centre(observation) for observation in observations]), self.noise)
+
+    def _centre(self, observation: Array) -> Array:
+        action = np.asarray(self.scripted(observation), dtype=np.float64)
+        if action.shape != self.log_gains.shape:
+            raise ValueError(f"scripted: expected actions of shape {self.log_gains.shape}, got {action.shape}.")
+        return np.exp(self.log_gains) * action
 
     def __call__(self, observation: Array, rng: np.random.Generator) -> Array:
         """An action ``(k,)``."""
-        centre = np.exp(self.log_gains) * self.scripted(observation)
+        centre = self._centre(observation)
         return np.clip(centre + self.noise * rng.standard_normal(len(self.log_gains)), -1.0, 1.0)
 
 
@@ -74,15 +93,21 @@ def mean_clipped(centre: Array, scale: float) -> Array:
 
     Args:
         centre: c, any shape.
-        scale: σ ≥ 0.
+        scale: σ ≥ 0. Rounding leaves an error of about 1e-16 · max(|c|, σ).
+
+    Raises:
+        TypeError: If one is no real number.
+        ValueError: If c is not finite, or σ out of range.
     """
+    c = reals("centre", centre)
+    finite("centre", c)
     if arguments.real("scale", scale, 0.0) == 0.0:
-        return np.clip(centre, -1.0, 1.0)
-    low, high = ((bound - torch.as_tensor(centre, dtype=torch.float64)) / scale for bound in (-1.0, 1.0))
+        return c.clamp(-1.0, 1.0).numpy(force=True)
+    low, high = ((bound - c) / scale for bound in (-1.0, 1.0))
     below, inside = torch.special.ndtr(low), torch.special.ndtr(high) - torch.special.ndtr(low)
     above = torch.special.ndtr(-high)
     density = (torch.exp(-high.square() / 2) - torch.exp(-low.square() / 2)) / math.sqrt(2 * math.pi)
-    return np.asarray(centre) * inside.numpy() + (above - below - scale * density).numpy()
+    return (c * inside + (above - below - scale * density)).numpy(force=True)
 
 
 def cross_fitted_advantages(
@@ -148,7 +173,15 @@ def gain_scores(trials: Sequence[Trial], advantages: Sequence[Array]) -> Array:
     Args:
         trials: Of one policy.
         advantages: Â of each trial's transitions, ``(T,)``.
+
+    Raises:
+        ValueError: If there are none, or not one advantage for each transition of each trial.
     """
+    lengths = [np.shape(trial.means)[:1] for trial in trials]
+    if not lengths or [np.shape(a) for a in advantages] != lengths:
+        raise ValueError(
+            f"advantages: expected shapes {lengths}, one for each transition, got {[np.shape(a) for a in advantages]}."
+        )
     centre = np.concatenate(list(advantages)).mean()
     sums = np.stack([(a - centre) @ (t.deviations * t.means) for t, a in zip(trials, advantages, strict=True)])
     spread = np.sqrt(np.square(sums).sum(0))
@@ -162,7 +195,12 @@ def gain_step(scores: Array, *, largest: float, caution: float) -> Array:
         scores: t, ``(k,)``.
         largest: f > 1, a bound of the factor by which a gain changes.
         caution: c ≥ 0, the t at which a step is 71 % of the largest; at 0 only the sign counts.
+
+    Raises:
+        TypeError: If an argument is no real number.
+        ValueError: If a number is out of range, or a score is not finite.
     """
+    finite("scores", reals("scores", scores))
     largest = arguments.real("largest", largest, 1.0, low_open=True)
     scale = np.hypot(scores, arguments.real("caution", caution, 0.0))
     return math.log(largest) * scores / np.where(scale > 0, scale, 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,13 +12,16 @@ from icrl_agents.arrays import finite, reals
 from icrl_agents.context import Context
 from icrl_agents.control.critic import check_evaluator
 from icrl_agents.control.finite_mdp import Experience, improvement
-from icrl_agents.evaluators import WeightedSoftmaxTD
+from icrl_agents.evaluators import MonteCarlo, WeightedSoftmaxTD
+from icrl_agents.ground_truth import horizon
 from icrl_agents.kernels import RBF
 from icrl_agents.value_function import Evaluator
 from icrl_envs import arguments
 
-LENGTH_SCALE, NUM_SWEEPS = 0.25, 200
+LENGTH_SCALE = 0.25
 """Of the default evaluator: pairs are at least 1 apart, so that exp(−1/2ℓ²) = 3e-4."""
+FEWEST_SWEEPS, MOST_SWEEPS, MISSING = 200, 2_000, 1e-9
+"""It takes so many sweeps that at most this share of the values is missing; where those are too many, their limit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +56,16 @@ def policy_iteration(
 
     Args:
         experience: Transitions in which every action was tried in every state.
-        evaluator: Anything with ``fit(context)``; by default weighted softmax TD with a Gaussian kernel.
+        evaluator: Anything with ``fit(context)``; by default weighted softmax TD with a Gaussian kernel, in the limit
+            of its sweeps or, where 2,000 sweeps do, so near to it that 1e-9 of the values is missing.
+            Transitions are no trajectories, so that it must bootstrap: returns are single rewards.
         gamma: γ in [0, 1).
         features: φ(s, a) in the order of ``s·A + a``, ``(S·A, d)``; by default the pair (s, a) itself.
         max_rounds: Evaluations at most, ≥ 1.
 
     Raises:
-        TypeError: If ``experience`` is none, ``evaluator`` has no ``fit``, or ``features`` are no real numbers.
+        TypeError: If ``experience`` is none, ``evaluator`` has no ``fit`` or is Monte-Carlo, or ``features`` are no
+            real numbers.
         ValueError: If a number is out of range, ``features`` has another number of rows or is not finite, or a pair
             was never tried.
 
@@ -70,7 +77,9 @@ def policy_iteration(
         >>> bool((found.policy == mdp.optimum().policy).all())
         True
     """
-    evaluator = WeightedSoftmaxTD(RBF(LENGTH_SCALE), NUM_SWEEPS) if evaluator is None else check_evaluator(evaluator)
+    if isinstance(evaluator, MonteCarlo):
+        raise TypeError("evaluator: expected one that bootstraps, got MonteCarlo: transitions have no returns.")
+    evaluator = _default_evaluator(gamma) if evaluator is None else check_evaluator(evaluator)
     if not isinstance(experience, Experience):
         raise TypeError(f"experience must be an Experience, such as FiniteMDP.experience gives; got {experience!r}.")
     S, A = experience.num_states, experience.num_actions
@@ -89,7 +98,7 @@ def policy_iteration(
     while True:
         value = evaluator.fit(action_value_context(experience, policy, phi, arguments.discount(gamma)))
         q = value(phi).reshape(S, A).numpy(force=True)
-        improved = improvement(q, policy)
+        improved = improvement(q, policy, np.abs(q).max())
         rounds, converged = rounds + 1, bool((improved == policy).all())
         if converged or rounds == max_rounds:
             return PolicyIteration(policy, q, rounds, converged)
@@ -111,6 +120,11 @@ def action_value_context(experience: Experience, policy: np.ndarray, phi: torch.
     discounts = torch.full((len(pairs),), gamma, dtype=torch.float64)
     unlinked = torch.zeros(len(pairs), dtype=torch.bool)
     return Context(phi[pairs], experience.rewards, discounts, phi[following], contiguous=unlinked)
+
+
+def _default_evaluator(gamma: float) -> WeightedSoftmaxTD:
+    sweeps = max(FEWEST_SWEEPS, horizon(gamma, MISSING))
+    return WeightedSoftmaxTD(RBF(LENGTH_SCALE), math.inf if sweeps > MOST_SWEEPS else sweeps)
 
 
 def pair_features(num_states: int, num_actions: int) -> np.ndarray:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icrl_agents.arrays import check_kind, reals
 from icrl_agents.ground_truth.values import GroundTruth
 
 
@@ -57,7 +58,8 @@ def _measured(gaps: np.ndarray, noise: np.ndarray, bias: float, n: int) -> Measu
 
 def _checked(values: np.ndarray, truth: GroundTruth) -> tuple[np.ndarray, np.ndarray]:
     """V − v̂ and s², ``(m,)``."""
-    values = np.asarray(values, dtype=np.float64)
+    check_kind("truth", truth, GroundTruth)
+    values = reals("values", values).numpy(force=True)
     if values.shape != truth.values.shape:
         raise ValueError(f"values: expected one for each of {len(truth.values)} states, got shape {values.shape}.")
     if not np.isfinite(values).all():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -13,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from icrl_agents.files import write_atomically
+from icrl_agents.arrays import check_kind
+from icrl_agents.files import DAMAGE, write_atomically
 from icrl_agents.ground_truth.values import GroundTruth
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever the same description would give other values, so that no stale ones are reused."""
 
 
-def kept_truth(path: Path, description: Mapping[str, Any], compute: Callable[[], GroundTruth]) -> GroundTruth:
+def kept_truth(path: str | Path, description: Mapping[str, Any], compute: Callable[[], GroundTruth]) -> GroundTruth:
     """Returns the ground truth in ``path``, or computes it and keeps it there.
 
     Args:
@@ -30,23 +30,29 @@ def kept_truth(path: Path, description: Mapping[str, Any], compute: Callable[[],
         compute: Called where the file is missing, damaged or of another description, which is told by a warning.
 
     Raises:
+        TypeError: If JSON cannot hold the description, or ``compute`` gives no ground truth.
         OSError: If the file cannot be written.
     """
-    described = _described(description)
+    path, described = Path(path), _described(description)
     try:
         return _load(path, described)
     except FileNotFoundError:
         pass
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         warnings.warn(f"{path}: not used ({error}); computing it again.", stacklevel=2)
     truth = compute()
+    check_kind("what compute returns", truth, GroundTruth)
     _save(path, described, truth)
     return truth
 
 
 def _described(description: Mapping[str, Any]) -> str:
     versions = {name: version(name) for name in ("gymnasium", "metaworld", "mujoco", "numpy")}
-    return json.dumps({"format": FORMAT, **versions, **description}, sort_keys=True)
+    described = {"format": FORMAT, "versions": versions, "description": dict(description)}
+    try:
+        return json.dumps(described, sort_keys=True)
+    except TypeError as error:
+        raise TypeError(f"description: expected strings, numbers and lists, as JSON has them: {error}.") from None
 
 
 def _save(path: Path, described: str, truth: GroundTruth) -> None:

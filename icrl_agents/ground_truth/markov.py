@@ -6,11 +6,14 @@ import itertools
 
 import numpy as np
 
+from icrl_agents.arrays import check_kind, reals
 from icrl_agents.ground_truth.values import GroundTruth
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0)
 """Length scales of the regression, in medians of the distances."""
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+CONSTANT = 1e-9
+"""A column is constant where its spread is a smaller share of its largest number, as what physics leaves at rest."""
 
 
 def unexplained_share(observations: np.ndarray, truth: GroundTruth) -> float:
@@ -28,14 +31,23 @@ def unexplained_share(observations: np.ndarray, truth: GroundTruth) -> float:
 
     Returns:
         At least 0; about 1 where the observation says nothing; NaN where the values do not vary.
+
+    Raises:
+        TypeError: If ``observations`` are no real numbers, or ``truth`` is no ground truth.
+        ValueError: If there is not one row of finite numbers for each state, or less than two states.
     """
+    check_kind("truth", truth, GroundTruth)
     x = _standardised(observations)
+    if len(x) != len(truth.values):
+        raise ValueError(f"observations: expected one of each of {len(truth.values)} states, got {len(x)}.")
     y = truth.values - truth.values.mean()
     noise = float(np.square(truth.standard_errors).mean())
     squares = np.square(x[:, None] - x[None]).sum(-1)
-    median = float(np.median(squares[np.triu_indices(len(x), 1)]))
-    if truth.value_variance <= 0 or median == 0:
+    if truth.value_variance <= 0:
         return float("nan")
+    pairs = squares[np.triu_indices(len(x), 1)]
+    apart = pairs if np.median(pairs) > 0 else pairs[pairs > 0]  # where most states look the same
+    median = float(np.median(apart)) if apart.size else 1.0
     left = min(
         _left_out(np.exp(-squares / (2 * median * width**2)), y, ridge)
         for width, ridge in itertools.product(WIDTHS, RIDGES)
@@ -53,8 +65,15 @@ def hidden_share(truth: GroundTruth, other: GroundTruth) -> float:
         other: Values of states s′ with the same observations, hidden variables otherwise.
 
     Raises:
-        ValueError: If the observations are not the same.
+        TypeError: If one is no ground truth.
+        ValueError: If the observations, γ or horizons are not the same.
     """
+    for name, given in (("truth", truth), ("other", other)):
+        check_kind(name, given, GroundTruth)
+    if (truth.gamma, truth.horizon) != (other.gamma, other.horizon):
+        raise ValueError(
+            f"other: expected gamma={truth.gamma} and horizon={truth.horizon}, got {other.gamma} and {other.horizon}."
+        )
     if not np.array_equal(truth.observations, other.observations):
         raise ValueError("other: expected states with the same observations, got other ones.")
     noise = np.square(truth.standard_errors) + np.square(other.standard_errors)
@@ -63,7 +82,11 @@ def hidden_share(truth: GroundTruth, other: GroundTruth) -> float:
 
 
 def nearest(observations: np.ndarray) -> np.ndarray:
-    """Index of the state that looks most like each, itself left out, ``(m,)``: by distance of standardised rows."""
+    """Index of the state that looks most like each, itself left out, ``(m,)``: by distance of standardised rows.
+
+    Raises:
+        ValueError: If ``observations`` are no rows of finite numbers, or less than two.
+    """
     x = _standardised(observations)
     squares = np.square(x[:, None] - x[None]).sum(-1)
     np.fill_diagonal(squares, np.inf)
@@ -71,9 +94,13 @@ def nearest(observations: np.ndarray) -> np.ndarray:
 
 
 def _standardised(rows: np.ndarray) -> np.ndarray:
-    """Columns with mean 0 and variance 1; constant ones become 0."""
+    """Columns with mean 0 and variance 1, whatever their units; constant ones become 0."""
+    rows = reals("observations", rows).numpy(force=True)
+    if rows.ndim != 2 or len(rows) < 2 or not np.isfinite(rows).all():
+        raise ValueError(f"observations: expected two rows (m, d) of finite numbers at least, got shape {rows.shape}.")
+    rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(0))[1])  # by powers of two, so that squares stay in range
     spread = rows.std(0)
-    return (rows - rows.mean(0)) / np.where(spread > 1e-9, spread, np.inf)
+    return (rows - rows.mean(0)) / np.where(spread > CONSTANT, spread, np.inf)
 
 
 def _left_out(kernel: np.ndarray, y: np.ndarray, ridge: float) -> float:

@@ -7,9 +7,20 @@ from typing import Any, Protocol, cast
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
+from gymnasium import spaces, wrappers
 
 from icrl_envs import arguments
+from icrl_envs.metaworld.limits import EpisodeLimit
+
+PASSIVE = (
+    wrappers.TimeLimit,
+    wrappers.OrderEnforcing,
+    wrappers.PassiveEnvChecker,
+    wrappers.RecordEpisodeStatistics,
+    wrappers.RecordVideo,
+    EpisodeLimit,
+)
+"""Wrappers that leave observations and rewards as they are."""
 
 
 class Restorable(Protocol):
@@ -33,12 +44,15 @@ class Restorable(Protocol):
 
 
 def restorable(env: gym.Env[Any, Any]) -> Restorable:
-    """Returns the environment below all wrappers, whose time limits do not belong to the process.
+    """Returns the environment below its wrappers, whose time limits do not belong to the process.
 
     Raises:
-        TypeError: If it has no ``get_state`` and ``set_state``.
-        ValueError: If it has another action space than ``Discrete(1)``.
+        TypeError: If it is no environment, or has no ``get_state`` and ``set_state``.
+        ValueError: If it has another action space than ``Discrete(1)``, or a wrapper that may change observations or
+            rewards, which would not be seen.
     """
+    if not isinstance(env, gym.Env):
+        raise TypeError(f"env: expected a gymnasium.Env, got {type(env).__name__}.")
     inner = env.unwrapped
     if not (hasattr(inner, "get_state") and hasattr(inner, "set_state")):
         raise TypeError(
@@ -49,6 +63,13 @@ def restorable(env: gym.Env[Any, Any]) -> Restorable:
         raise ValueError(
             f"env: expected a Markov reward process, with action space Discrete(1), got {inner.action_space}."
         )
+    while isinstance(env, gym.Wrapper):
+        if not isinstance(env, PASSIVE):
+            raise ValueError(
+                f"env: expected none but passive wrappers, got {type(env).__name__}, which may change observations or "
+                "rewards; take it off, or make it a part of the environment."
+            )
+        env = env.env
     return cast(Restorable, inner)
 
 
@@ -56,6 +77,8 @@ def states_along(
     env: gym.Env[Any, Any], *, episodes: int, states_per_episode: int, steps: int, seed: int, before: int | None = None
 ) -> list[Any]:
     """Returns snapshots of states at random times, in order: one from each of equal stretches of every episode.
+
+    No time comes twice: where two neighbours fall into one step, on the edge of their stretches, the later moves on.
 
     The episodes are those of ``collect_episodes(env, num_episodes=episodes, max_episode_steps=steps, seed=seed)``.
 
@@ -71,20 +94,22 @@ def states_along(
         TypeError: If the environment cannot be restored.
         ValueError: If a number is out of range, or an episode ended before one of the times.
     """
-    process, rng = restorable(env), np.random.default_rng([arguments.integer("seed", seed, 0), 1])
+    process, seed = restorable(env), arguments.integer("seed", seed, 0)
+    rng = np.random.default_rng([seed, 1])
     count = arguments.integer("states_per_episode", states_per_episode, 1)
     steps = arguments.integer("steps", steps, count)
     edges = np.linspace(0, steps if before is None else arguments.integer("before", before, count, steps), count + 1)
-    snapshots: list[Any] = []
+    order, snapshots = np.arange(count), list[Any]()
     for index in range(arguments.integer("episodes", episodes, 1)):
         process.reset(seed=seed if index == 0 else None)
-        times = {int(time) for time in rng.uniform(edges[:-1], edges[1:])}
+        drawn = rng.uniform(edges[:-1], edges[1:]).astype(int)
+        times = np.maximum.accumulate(drawn - order) + order  # each after the one before
         for time in range(steps):
             if time in times:
                 snapshots.append(process.get_state())
             _, _, terminated, truncated, _ = process.step(0)
             if terminated or truncated:
-                if time < max(times):
+                if time < times[-1]:
                     raise ValueError(
                         f"steps: expected at most the length of episodes, got {steps}; one had {time + 1}."
                     )
@@ -93,6 +118,15 @@ def states_along(
 
 
 def observed(env: gym.Env[Any, Any], snapshots: Sequence[Any]) -> np.ndarray:
-    """Returns what ``env`` shows of snapshots, ``(m, d)``; it may show more or less than the one that took them."""
+    """Returns what ``env`` shows of snapshots, ``(m, d)``; it may show more or less than the one that took them.
+
+    Raises:
+        TypeError: If the environment cannot be restored, or ``snapshots`` are no list.
+        ValueError: If there are none, or one does not fit the environment.
+    """
     process = restorable(env)
+    if not isinstance(snapshots, Sequence) or isinstance(snapshots, str):
+        raise TypeError(f"snapshots: expected a list, from states_along, got {type(snapshots).__name__}.")
+    if len(snapshots) == 0:
+        raise ValueError("snapshots: expected at least one, got none.")
     return np.stack([np.asarray(process.set_state(snapshot, seed=0), dtype=np.float64) for snapshot in snapshots])

@@ -10,8 +10,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from icrl_agents.arrays import reals
 from icrl_agents.ground_truth.states import Restorable, observed, restorable
 from icrl_envs import arguments
+
+MOST_STEPS = 10_000_000
+"""Rewards of one return, minutes of the fastest environment; more are taken for a slip."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +29,8 @@ class GroundTruth:
         horizon: Rewards in each return, unless the process terminated before.
 
     Raises:
-        ValueError: If there are no m observations and m × n finite returns, m ≥ 1 and n ≥ 2.
+        TypeError: If they are no real numbers.
+        ValueError: If there are no m observations and m × n returns with finite squares, m ≥ 1 and n ≥ 2.
     """
 
     observations: np.ndarray
@@ -34,15 +39,20 @@ class GroundTruth:
     horizon: int
 
     def __post_init__(self) -> None:
-        """Checks the arrays."""
+        """Checks the arguments, and makes float64 arrays of them."""
+        for name in ("observations", "returns"):
+            object.__setattr__(self, name, reals(name, getattr(self, name)).numpy(force=True))
         shape = np.shape(self.returns)
         if len(shape) != 2 or shape[0] < 1 or shape[1] < 2 or np.shape(self.observations)[:1] != shape[:1]:
             raise ValueError(
                 "returns: expected two for each state at least, (m, n), and observations (m, d), got shapes "
                 f"{shape} and {np.shape(self.observations)}."
             )
-        if self.returns.dtype.kind != "f" or not np.isfinite(self.returns).all():
-            raise ValueError("returns: expected finite floating numbers, got NaN, inf or another type.")
+        with np.errstate(over="ignore"):
+            if not np.isfinite(np.square(self.returns).sum()):
+                raise ValueError("returns: expected numbers with finite squares, got NaN, inf or larger ones.")
+        object.__setattr__(self, "gamma", arguments.discount(self.gamma))
+        object.__setattr__(self, "horizon", arguments.integer("horizon", self.horizon, 1))
 
     @property
     def continuations(self) -> int:
@@ -101,8 +111,10 @@ def ground_truth(
 ) -> GroundTruth:
     """Returns the values of states by running the environment on from each of them, again and again.
 
+    It is left in the last continuation: reset it before another use.
+
     Args:
-        env: See ``Restorable``.
+        env: See ``Restorable``; wrapped by nothing that changes observations or rewards.
         snapshots: m ≥ 1 states; see ``states_along``.
         gamma: γ in [0, 1).
         continuations: n ≥ 2 for each state, independent of each other.
@@ -122,16 +134,20 @@ def ground_truth(
         (3,)
     """
     process, steps = restorable(env), horizon(gamma, missing)
+    if steps > MOST_STEPS:
+        raise ValueError(
+            f"gamma, missing: expected returns of at most {MOST_STEPS:,} rewards, got {steps:,}; take a smaller gamma "
+            "or a larger missing."
+        )
     count = arguments.integer("continuations", continuations, 2)
     seeds = np.random.SeedSequence(arguments.integer("seed", seed, 0))
-    if len(snapshots) == 0:
-        raise ValueError("snapshots: expected at least one, got none.")
+    shown = observed(env, snapshots)
     returns = np.empty((len(snapshots), count))
     for i, (snapshot, of_state) in enumerate(zip(snapshots, seeds.spawn(len(snapshots)), strict=True)):
         for j, child in enumerate(of_state.generate_state(count)):
             process.set_state(snapshot, seed=int(child))
             returns[i, j] = _return(process, gamma, steps)
-    return GroundTruth(observed(env, snapshots), returns, gamma, steps)
+    return GroundTruth(shown, returns, gamma, steps)
 
 
 def _return(process: Restorable, gamma: float, steps: int) -> float:

@@ -74,11 +74,11 @@ class InContextPPO(PPO):
         self.evaluator = default_evaluator() if evaluator is None else check_evaluator(evaluator)
         self.window, self.features = window, features
         _warn_of_value_network(settings)
-        settings.setdefault("vf_coef", 0.0)
         super().__init__(policy, env, **settings)
 
     def _setup_model(self) -> None:
         super()._setup_model()
+        self.vf_coef = 0.0  # the loss of a class that keeps its value network
         self.critic = Critic(self.evaluator, gae_lambda=self.gae_lambda, window=self.window, features=self.features)
         if isinstance(self.policy, ActorOnly):
             self.policy.critic = self.critic

@@ -36,14 +36,16 @@ def load_model(path: str | Path) -> Any:  # noqa: ANN401 - a model of a library 
     you trust. The class is told by what the file holds; a model of another class you load yourself, and pass the model.
 
     Args:
-        path: What the model's ``save`` wrote, by PPO, A2C, DQN, SAC, TD3, DDPG or InContextPPO.
+        path: What the model's ``save`` was given or wrote, by PPO, A2C, DQN, SAC, TD3, DDPG or InContextPPO.
 
     Raises:
         MissingExtraError: If Stable-Baselines3 is not installed.
         OSError: If the file cannot be read.
         ValueError: If it is no such model.
     """
-    name = _algorithm(Path(path))
+    path, zipped = Path(path), Path(f"{path}.zip")  # save("m") writes m.zip
+    path = zipped if zipped.exists() and not path.exists() else path
+    name = _algorithm(path)
     library = import_extra("stable_baselines3", "sb3", "A Stable-Baselines3 model")
     if name == "InContextPPO":
         library = importlib.import_module("icrl_agents.integrations.sb3")

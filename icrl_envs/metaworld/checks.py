@@ -13,17 +13,6 @@ HORIZON = 500
 """The benchmark's episode length in steps, beyond which the library refuses to go."""
 
 
-def flag(name: str, value: object) -> bool:
-    """Return ``value`` if it is a bool.
-
-    Raises:
-        TypeError: If it is not.
-    """
-    if not isinstance(value, bool):
-        raise TypeError(f"{name} must be True or False; got {value!r} of type {type(value).__name__}.")
-    return value
-
-
 def reward_version(version: object) -> str:
     """Return the version of the rewards, ``"v1"`` or ``"v2"``.
 
@@ -98,7 +87,9 @@ def reset_options(options: object, split: str) -> tuple[int | None, int | None]:
 
 
 def action(value: ArrayLike) -> NDArray[Any]:
-    """Return an action ``(4,)`` in [−1, 1], its dtype as it came.
+    """Return an action ``(4,)`` in [−1, 1] in float32 or float64, as it came; any other dtype becomes float64.
+
+    The library computes in the dtype of an action: it would round in float16, and take 255 for −1 in uint8.
 
     Raises:
         TypeError: If it does not hold real numbers.
@@ -112,7 +103,7 @@ def action(value: ArrayLike) -> NDArray[Any]:
             f"action must have shape (4,) and finite entries in [-1, 1]; got {value!r}. "
             "gymnasium.wrappers.ClipAction clips the actions of a policy that exceeds its bounds."
         )
-    return array
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
 
 
 def snapshot(value: object, domain: str, version: str, streams: tuple[str, ...]) -> Snapshot:

@@ -116,7 +116,7 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
         """Check the arguments, draw the goal set and build the simulator."""
         self.domain = domain_name(domain)
         self.observation = arguments.choice("observation", observation, OBSERVATIONS)
-        self.goal_visible = checks.flag("goal_visible", goal_visible)
+        self.goal_visible = arguments.flag("goal_visible", goal_visible)
         self.reward_version = checks.reward_version(reward_version)
         self.split = arguments.choice("split", split, SPLITS)
         self.task_seed = checks.task_seed(task_seed)
