@@ -5,9 +5,10 @@ A checksum over both files is kept in the structure, so that a damaged, edited o
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from icrl_agents import kernels
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
+from icrl_agents.files import check_writable, unfinished, write_together
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
 
@@ -41,7 +43,7 @@ _KERNELS: dict[str, Callable[..., nn.Module]] = {
 
 
 def save(transformer: InContextTransformer, folder: Path) -> None:
-    """Writes a transformer into ``folder``; an existing checkpoint there is replaced, whole or not at all.
+    """Writes a transformer into ``folder``, made if it is missing; a checkpoint there is replaced, whole or not at all.
 
     Blocks that share weights are written with one copy each.
 
@@ -61,8 +63,8 @@ def save(transformer: InContextTransformer, folder: Path) -> None:
     _build(folder / CONFIG, config, tensors)
     weights = safetensors.torch.save(tensors)
     config["sha256"] = _digest(weights, config)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write({folder / WEIGHTS: weights, folder / CONFIG: json.dumps(config, indent=2).encode()})
+    check_writable(folder)
+    write_together({folder / WEIGHTS: weights, folder / CONFIG: json.dumps(config, indent=2).encode()})
 
 
 def load(folder: Path) -> InContextTransformer:
@@ -75,12 +77,7 @@ def load(folder: Path) -> InContextTransformer:
         tensors = safetensors.torch.load(weights)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{folder / WEIGHTS}: not a whole safetensors file ({error}); save it again.") from error
-    config = _read_config(folder / CONFIG)
-    if config.get("sha256") != _digest(weights, config):
-        raise ValueError(
-            f"{folder / CONFIG}: its checksum is not that of {WEIGHTS} and itself, so one of the two was changed after "
-            "it was saved; save the transformer again."
-        )
+    config = _config_of(folder, weights)
     _check_numbers(str(folder / WEIGHTS), tensors)
     transformer = _build(folder / CONFIG, config, tensors)
     _check_shapes(folder / WEIGHTS, transformer.state_dict(), tensors)
@@ -94,17 +91,23 @@ def _digest(weights: bytes, config: Mapping[str, Any]) -> str:
     return hashlib.sha256(weights + structure.encode()).hexdigest()
 
 
-def _write(files: Mapping[Path, bytes]) -> None:
-    """Writes all files beside their places before it moves any of them there."""
-    partials = {path: path.with_name(path.name + ".partial") for path in files}
-    try:
-        for path, content in files.items():
-            partials[path].write_bytes(content)
-        for path, partial in partials.items():
-            partial.replace(path)
-    finally:
-        for partial in partials.values():
-            partial.unlink(missing_ok=True)
+def _config_of(folder: Path, weights: bytes) -> dict[str, Any]:
+    """The structure of ``weights``, which a process that was killed may have left unmoved."""
+    path = folder / CONFIG
+    config = _read_config(path)
+    for found in (config, *_unmoved(path)):
+        if found.get("sha256") == _digest(weights, found):
+            return found
+    raise ValueError(
+        f"{path}: its checksum is not that of {WEIGHTS} and itself, so one of the two was changed after it was saved; "
+        "save the transformer again."
+    )
+
+
+def _unmoved(path: Path) -> Iterator[dict[str, Any]]:
+    for partial in unfinished(path):
+        with contextlib.suppress(OSError, ValueError):
+            yield _read_config(partial)
 
 
 def _read_config(path: Path) -> dict[str, Any]:

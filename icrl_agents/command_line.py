@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import sys
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tyro
@@ -27,6 +25,7 @@ from icrl_agents.studies.rkhs.config import RKHSConfig
 from icrl_agents.studies.temperature.config import TemperatureConfig
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.verify.config import VerifyConfig
+from icrl_agents.terminal import patient_output, warnings_as_lines
 
 
 def transfer(config: TransferConfig) -> int:
@@ -149,22 +148,8 @@ STUDIES: dict[str, tuple[type, Callable[[Any], int]]] = {
 """Subcommand: its configuration, which imports no torch, and the function that runs it and returns the exit code."""
 
 
-@contextlib.contextmanager
-def _warnings_as_lines() -> Iterator[None]:
-    """Shows each warning as one line on stderr, beside progress bars."""
-
-    def show(message: Warning | str, *_: object, **__: object) -> None:
-        from tqdm import tqdm
-
-        text = re.sub(r"\x1b\[[0-9;]*m", "", str(message))  # Gymnasium colours its warnings
-        tqdm.write(f"icrl: {' '.join(text.split())}", file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
-
-
-@_warnings_as_lines()
+@patient_output()
+@warnings_as_lines()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the study's exit code, or 2 after one line about what was wrong.
 
@@ -172,16 +157,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command-line arguments; default those of the process.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode loses signs, not results
     try:
         config = parse(arguments)
         study = next(study for kind, study in STUDIES.values() if kind is type(config))
-        return study(config)
-    except BrokenPipeError:  # whoever read the output, such as head, has enough of it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        code = study(config)
+        print(end="", flush=True)
+        return code
     except (ValueError, TypeError, OSError, MissingExtraError) as error:
         print(f"icrl: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -149,7 +149,7 @@ def _judge(
     measured = _measured(steps, index, measure)
     far = values is not None and bool((values > _FAR * bound).any())
     stalls = beyond and measured.spectral_radius > 1.0 - 1e-9
-    if not far and not stalls and measured.spectral_radius**depth < _NOTICEABLE:
+    if not far and not stalls and measured.spectral_radius < _NOTICEABLE ** (1.0 / depth):
         return False
     found = f"TD errors have grown {growth:.3g}-fold in {depth} {unit}s"
     if values is not None and beyond:

@@ -1,15 +1,26 @@
-"""Files that are written whole or not at all, and lines that are appended so."""
+"""Files that are written whole or not at all, lines that are appended so, and folders that are one process's own."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 import time
+import tokenize
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ABANDONED = 3600.0
 """Age in s at which a file that was begun and not finished has no writer left."""
+PARTIAL = ".icrl-partial"
+"""How the name of such a file ends, and no other program's."""
+
+DAMAGE = (OSError, EOFError, ValueError, TypeError, LookupError, AttributeError, RuntimeError, MemoryError, SyntaxError)
+DAMAGE += (tokenize.TokenError, zlib.error, zipfile.BadZipFile, zipfile.LargeZipFile)
+"""What NumPy and the libraries below it raise for an npz file, according to where it is damaged."""
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -18,20 +29,42 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         OSError: If it cannot be written, naming ``path``.
     """
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
-        partial = Path(name)
+    write_together({path: content})
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Writes files as ``write_atomically`` does, none of them in its place before all are on the disk.
+
+    Killed between two of their moves, it leaves what is still to be moved in ``unfinished``.
+
+    Raises:
+        OSError: If one cannot be written, naming it.
+    """
+    with contextlib.ExitStack() as stack:
+        partials: dict[Path, Path] = {}
+        for path, content in files.items():
+            with _named(path):
+                partials[path] = stack.enter_context(_begun(path, content))
+        for path, partial in partials.items():
+            with _named(path):
+                partial.replace(path)
+
+
+def create_atomically(path: Path, content: bytes) -> None:
+    """Writes ``path`` as ``write_atomically`` does, but only where there is none, whoever else does so meanwhile.
+
+    Raises:
+        FileExistsError: If there is one, which is left as it is.
+        OSError: If it cannot be written, naming ``path``.
+    """
+    with _named(path), _begun(path, content) as partial:
         try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.chmod(0o644)
+            os.link(partial, path)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without links: the name is taken first, and filled then
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
             partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise OSError(f"{path}: cannot be written ({error.strerror}).") from error
 
 
 def append_line(path: Path, line: str) -> None:
@@ -42,7 +75,7 @@ def append_line(path: Path, line: str) -> None:
     Raises:
         OSError: If it cannot be written, naming ``path``.
     """
-    try:
+    with _named(path):
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
             before, content = os.fstat(descriptor).st_size, (line + "\n").encode()
@@ -55,8 +88,6 @@ def append_line(path: Path, line: str) -> None:
                 raise
         finally:
             os.close(descriptor)
-    except OSError as error:
-        raise OSError(f"{path}: cannot be written ({error.strerror}).") from error
 
 
 def check_writable(folder: Path) -> None:
@@ -65,19 +96,17 @@ def check_writable(folder: Path) -> None:
     Raises:
         OSError: If that fails or nothing can be written into it, naming it; a new folder is taken away again.
     """
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"\0")
-        for partial in filter(is_partial, folder.iterdir()):
-            if time.time() - partial.stat().st_mtime > ABANDONED:
-                partial.unlink(missing_ok=True)
+        with new_folders_on_trial(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(b"\0")
     except OSError as error:
-        for place in made:
-            with contextlib.suppress(OSError):  # it may be the one that could not be made
-                place.rmdir()
         raise OSError(f"{folder}: is no folder that can be written ({error.strerror}).") from error
+    for partial in filter(is_partial, folder.iterdir()):
+        with contextlib.suppress(OSError):  # its writer has finished it meanwhile, or it is somebody else's
+            if time.time() - partial.stat().st_mtime > ABANDONED:
+                partial.unlink()
 
 
 def check_can_be_made(folder: Path) -> None:
@@ -93,6 +122,80 @@ def check_can_be_made(folder: Path) -> None:
         raise OSError(f"{folder}: is no folder that can be written (nothing can be written into {there}).")
 
 
+@contextlib.contextmanager
+def new_folders_on_trial(folder: Path) -> Iterator[None]:
+    """Takes ``folder`` and its parents away at an error, those that were missing before and have nothing in them."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        yield
+    except BaseException:
+        for place in missing:
+            with contextlib.suppress(OSError):  # it may not have been made, or another run may have written into it
+                place.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keeps ``path`` to whoever is inside; that ends with the process, however it ends.
+
+    Where the system or its file system has no locks, nothing is kept.
+
+    Raises:
+        BlockingIOError: If another one is inside.
+        FileNotFoundError: If there is no such file.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = os.open(path, os.O_RDWR)  # some file systems lock only what can be written
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink == 0:
+                raise FileNotFoundError(f"{path}: was taken away meanwhile.")
+        except (BlockingIOError, FileNotFoundError):
+            raise
+        except OSError:
+            pass
+        yield
+
+
 def is_partial(path: Path) -> bool:
-    """Whether ``path`` is what ``write_atomically`` has begun and not finished."""
-    return path.name.startswith(".") and path.name.endswith(".partial")
+    """Whether ``path`` is a file that was begun here and not finished."""
+    return path.name.startswith(".") and path.name.endswith(PARTIAL)
+
+
+def unfinished(path: Path) -> list[Path]:
+    """Files that were begun for ``path`` and not finished, which are whole only where their content says so."""
+    return sorted(each for each in path.parent.iterdir() if is_partial(each) and each.name.startswith(f".{path.name}."))
+
+
+@contextlib.contextmanager
+def _begun(path: Path, content: bytes) -> Iterator[Path]:
+    """Gives the file that is to become ``path``, its content on the disk; takes away what is left of it."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
+    partial = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.chmod(0o644)
+        yield partial
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Has errors say that it is ``path`` that cannot be written; that there is one already says so itself."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise OSError(f"{path}: cannot be written ({error.strerror}).") from error

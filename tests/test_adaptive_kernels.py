@@ -101,5 +101,5 @@ def test_dimensions_that_matter_are_the_long_ones_and_constant_ones_do_no_harm()
 
 @pytest.mark.parametrize(("scale", "sweeps"), [(0.0, 2), (math.nan, 2), (1.0, -1)])
 def test_wrong_settings_are_refused(scale, sweeps):
-    with pytest.raises(ValueError, match="expected|must be"):
+    with pytest.raises(ValueError, match=r"expected|must be"):
         RelevanceTD(scale, sweeps)

@@ -213,7 +213,7 @@ def rows(process, losses, variance=2.0):
 def test_losses_are_relative_and_compared_where_something_varies():
     one = rows("one", {(SOFTMAX, RAW): [0.1, 0.4, 0.2], (LINEAR, RAW): [1.0, 2.0, 1.6]})
     two = rows("two", {(SOFTMAX, RAW): [1.0, math.inf, math.inf], (LINEAR, RAW): [0.0, 0.0, 0.0]})
-    summary = Summary([*one, *two, *rows("constant", {}, variance=1e-6)])
+    summary = Summary(iter([*one, *two, *rows("constant", {}, variance=1e-6)]))
     assert summary.loss("centred value error", "one", RAW, SOFTMAX).value == pytest.approx(0.1)
     assert summary.loss("value error", "one", RAW, LINEAR).value == pytest.approx(0.4)
     assert math.isnan(summary.loss("centred value error", "constant", RAW, SOFTMAX).value)

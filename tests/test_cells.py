@@ -12,7 +12,7 @@ import pytest
 from icrl_agents.execution import executor
 from icrl_agents.files import append_line, check_writable, write_atomically
 from icrl_agents.studies.cells import KeptRows, compute_cells
-from icrl_agents.studies.results import open_folder
+from icrl_agents.studies.results import opened_folder
 from icrl_agents.studies.rkhs.config import RKHSConfig
 
 CELLS = {f"cell {i}": i for i in range(5)}
@@ -66,8 +66,7 @@ def test_options_that_fail_at_once_leave_no_folder_and_later_ones_leave_it(tmp_p
     for failing, left in ({0}, []), ({1}, ["cells.jsonl", "config.json"]):
         monkeypatch.setattr(f"{__name__}.FAILING", failing)
         folder = tmp_path / "study"
-        open_folder(folder, RKHSConfig())
-        with pytest.raises(ValueError, match="cell: got"):
+        with pytest.raises(ValueError, match="cell: got"), opened_folder(folder, RKHSConfig()):
             run(folder / "cells.jsonl")
         assert folder.exists() == bool(left)
         assert sorted(path.name for path in folder.glob("*")) == left
@@ -133,9 +132,9 @@ def test_a_full_disk_is_one_error_and_leaves_whole_lines(tmp_path):
 
 
 def test_files_that_killed_processes_left_are_taken_away_once_they_are_old(tmp_path):
-    for name, age in ((".old.abc.partial", 7200), (".new.abc.partial", 0), ("kept.partial", 7200)):
+    for name, age in ((".old.abc.icrl-partial", 7200), (".new.abc.icrl-partial", 0), (".kept.partial", 7200)):
         (tmp_path / name).touch()
         now = (tmp_path / name).stat().st_mtime
         os.utime(tmp_path / name, (now - age, now - age))
     check_writable(tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".new.abc.partial", "kept.partial"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".kept.partial", ".new.abc.icrl-partial"]

@@ -55,6 +55,16 @@ def test_files_of_two_checkpoints_do_not_mix(tmp_path):
     refuse(tmp_path / "a", r"config\.json: its checksum is not that of model\.safetensors and itself")
 
 
+def test_a_save_that_was_killed_between_its_two_files_is_the_new_checkpoint(tmp_path):
+    old, new = save(tmp_path / "old", 0.5), save(tmp_path / "new", 0.6)
+    (new / "model.safetensors").replace(old / "model.safetensors")
+    (old / ".config.json.0.icrl-partial").write_text("cut sh")
+    (new / "config.json").replace(old / ".config.json.1.icrl-partial")
+    assert InContextTransformer.from_pretrained(old).state_dict()[SCALE] == 0.6
+    (old / ".config.json.1.icrl-partial").unlink()
+    refuse(old, r"config\.json: its checksum is not that of model\.safetensors and itself")
+
+
 def forge(folder, change_config=None, change_tensors=None):
     """Changes both files and puts the right checksum on them, as someone hostile would."""
     save(folder)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from icrl_agents import collect_episodes, load_episodes
-from icrl_agents.command_line import main
+from icrl_agents.command_line import main, parse
 from icrl_agents.integrations.sb3_models import load_model
+from icrl_agents.studies.collect.run import run
 from icrl_agents.studies.environments import make_policy
 from icrl_envs.fixed_policy import FixedPolicy
 
@@ -142,7 +143,7 @@ MISTAKES = {
     "both numbers": (["--num-steps", "3", "--num-episodes", "3", "--out", "a.npz"], "exactly one of --num-episodes"),
     "no target": (["--num-steps", "3"], "exactly one of --out and --minari"),
     "no steps": (["--num-steps", "0", "--out", "a.npz"], "num_steps must be an integer ≥ 1; got 0"),
-    "other suffix": (["--num-steps", "3", "--out", "a.csv"], "expected a file named *.npz, got a.csv"),
+    "other suffix": (["--num-steps", "3", "--out", "a.csv"], "expected a file named *.npz, got new/folder/a.csv"),
     "existing file": (["--num-steps", "3", "--out", "here.npz"], "out: here.npz exists already"),
     "unknown policy": (
         ["--num-steps", "3", "--out", "a.npz", "--policy", "best"],
@@ -160,12 +161,29 @@ MISTAKES = {
 def test_mistakes_are_one_line_and_leave_nothing(arguments, message, root, capsys):
     for name in ("here.npz", "here.zip"):
         (root / name).write_text("in the way")
+    arguments = [word.replace("a.", "new/folder/a.") for word in arguments]
     assert main(["collect", "CartPole-v1", *arguments]) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("icrl: ")
     assert printed.count("\n") == 1
     assert message in printed
     assert sorted(path.name for path in root.iterdir()) == ["here.npz", "here.zip"]
+
+
+def test_a_file_that_another_program_makes_meanwhile_is_left_alone_and_nothing_is_lost(monkeypatch, capsys, root):
+    def slowly(*arguments, **options):
+        for name in ("a.npz", "a.2.npz"):
+            (root / name).write_text("another's")
+        return collect_episodes(*arguments, **options)
+
+    monkeypatch.setattr("icrl_agents.studies.collect.run.collect_episodes", slowly)
+    with pytest.warns(
+        UserWarning, match=r"a\.npz: another program has made it meanwhile; the episodes are in a\.3\.npz"
+    ):
+        assert run(parse(["collect", "CartPole-v1", "--num-steps", "9", "--seed", "1", "--out", "a.npz"]))
+    assert capsys.readouterr().out.endswith("In a.3.npz.\n")
+    same(load_episodes("a.3.npz"), collect_episodes(gym.make("CartPole-v1"), num_steps=9, seed=1, keep_actions=True))
+    assert [(root / name).read_text() for name in ("a.npz", "a.2.npz")] == ["another's"] * 2
 
 
 def test_an_unknown_id_is_one_line(capsys):

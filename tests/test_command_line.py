@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import gymnasium as gym
 import pytest
 
-from icrl_agents.command_line import _warnings_as_lines, main
+from icrl_agents.command_line import main
+from icrl_agents.terminal import warnings_as_lines
 
 MISTAKES = {
     "no subcommand": [],
@@ -37,7 +39,7 @@ def test_mistakes_get_one_line_and_exit_code_2_and_leave_nothing(arguments, caps
 
 
 def test_warnings_are_lines_without_colour_codes(capsys):
-    with _warnings_as_lines():
+    with warnings_as_lines():
         warnings.simplefilter("always")
         gym.logger.warn("the environment is old")
         warnings.warn("values have not settled\n  yet", RuntimeWarning, stacklevel=1)
@@ -117,3 +119,37 @@ def test_a_terminal_without_unicode_loses_signs_but_no_results(tmp_path):
     wrong = subprocess.run([*command, "--ridge", "abc"], capture_output=True, text=True, env=environment, check=False)
     assert wrong.returncode == 2
     assert "abc" in wrong.stderr
+
+
+RKHS = ["rkhs", "--seeds", "1", "--dims", "1", "--kernels", "rbf", "--lengths", "20", "--depth", "3", "--depths", "3"]
+RKHS += ["--ratios", "1", "--mismatch-length", "20", "--test-states", "20", "--executor", "serial"]
+
+
+def unread(arguments, **options):
+    """The exit code of a command whose output nobody reads, and what it says on stderr."""
+    theirs, ours = os.pipe()
+    os.close(theirs)
+    command = [sys.executable, "-u", "-m", "icrl_agents", *arguments]
+    done = subprocess.run(command, stdout=ours, stderr=subprocess.PIPE, text=True, check=False, **options)
+    os.close(ours)
+    return done.returncode, done.stderr
+
+
+def test_a_reader_that_leaves_changes_neither_results_nor_exit_code(tmp_path):
+    out = tmp_path / "out"
+    code, said = unread([*RKHS, "--out", str(out)])
+    assert code == 0
+    assert "Error" not in said
+    assert {"rows.csv", "errors.png", "recovered_1d.png"} <= {path.name for path in out.iterdir()}
+    (out / "rows.csv").write_text((out / "rows.csv").read_text().replace("\nrbf,1,0", "\nrbf,7,0"))
+    assert unread(["reproduce", "--from", str(out)])[0] == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+def test_output_that_cannot_be_written_is_one_line(tmp_path):
+    command = [sys.executable, "-m", "icrl_agents", "collect", "CartPole-v1", "--num-steps", "9", "--out", "a.npz"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == "icrl: <stdout>: cannot be written (No space left on device)."
+    assert (tmp_path / "a.npz").exists()

@@ -13,7 +13,7 @@ import matplotlib.font_manager  # noqa: F401 - it leaves a list of fonts at home
 import pytest
 
 from icrl_agents.command_line import STUDIES, main
-from icrl_agents.studies.results import describe
+from icrl_agents.studies.description import describe
 from icrl_agents.studies.verify.config import VerifyConfig
 
 # What a study cannot do without, beside the option in question.

@@ -148,6 +148,13 @@ def test_contexts_to_pretrain_on_are_followed_by_states_with_their_returns():
     np.testing.assert_allclose(returns[:, :-1][~ends], following[~ends], rtol=1e-5)
 
 
+def test_a_pretrained_critic_whose_saving_was_killed_is_trained_again(tmp_path):
+    (tmp_path / "pretrained").mkdir()
+    pretrained_critic(tmp_path / "pretrained", steps=0)
+    (tmp_path / "pretrained" / "config.json").unlink()
+    pretrained_critic(tmp_path / "pretrained", steps=0)
+
+
 def test_the_pretrained_critic_is_kept(tmp_path):
     trained = pretrained_critic(tmp_path / "pretrained", steps=1)
     again = pretrained_critic(tmp_path / "pretrained", steps=0)
@@ -162,6 +169,12 @@ def test_processes_share_the_pretrained_critic(tmp_path, capsys):
     assert "pretrained transformer" in capsys.readouterr().out
     weights = pretrained_critic(tmp_path / "out" / "pretrained").state_dict()
     assert any(0.05 < float(weight) < 1.0 for weight in weights.values() if weight.numel() == 1)
+
+
+def test_after_is_the_median_of_the_seeds_first_passages():
+    firsts = [2_000, 3_000, 4_500, 8_000]
+    rows = [row("softmax", s, t, 500.0 * (t >= first)) for s, first in enumerate(firsts) for t in (0, *firsts)]
+    assert Summary(rows).table().splitlines()[1].split()[-3:-1] == ["4/4", "3,750"]
 
 
 def test_areas_first_passages_and_scores(tmp_path):

@@ -165,6 +165,18 @@ def test_interquartile_means_and_bands():
     assert ((band.high - band.low) / (4 * 1 / math.sqrt(40))).tolist() == pytest.approx([1.0] * 3, abs=0.5)
 
 
+@pytest.mark.parametrize("diverged", [math.inf, math.nan])
+def test_what_lies_outside_the_middle_half_is_not_read(diverged):
+    samples = np.array([*np.linspace(0.1, 0.9, 9), diverged])
+    assert interquartile_mean(samples) == pytest.approx(interquartile_mean(np.array([*samples[:9], 1e300])))
+    assert not math.isfinite(interquartile_mean(np.array([0.1, 0.2, diverged])))
+    band = bootstrap_band([samples], np.random.default_rng(0))
+    assert 0.1 < band.low < band.centre < 0.9
+    assert not math.isfinite(band.high)  # the diverged one is drawn three times or more in 7 % of the resamples
+    many = bootstrap_band([np.concatenate([np.linspace(0, 1, 40), [diverged]])], np.random.default_rng(0))
+    assert many.low < many.centre < many.high < 1
+
+
 def test_a_small_study_writes_its_folder_and_goes_on_where_it_was(tmp_path, capsys):
     arguments = [
         "pretrain",

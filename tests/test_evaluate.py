@@ -155,6 +155,15 @@ def test_observations_are_on_the_scale_of_the_context():
     np.testing.assert_array_equal(with_constant([episode])[0].observations[:, 3], 1.0)
 
 
+@pytest.mark.parametrize("unit", [2.0**-1000, 1e-200, 1e-13, 1e200])
+def test_units_do_not_matter(unit):
+    x = np.random.default_rng(0).normal(size=(9, 2))
+    x[:, 1] = x[:, 1] + 1e5
+    expected = (x - x.mean(0)) / x.std(0)
+    episode = Episode(x * [unit, 1.0], np.ones(8))
+    np.testing.assert_allclose(Standardisation([episode])([episode])[0].observations, expected, rtol=1e-9)
+
+
 def test_a_long_context_is_cut_as_truncated():
     episodes = [Episode(np.arange(4.0)[:, None], np.ones(3), terminated=True) for _ in range(3)]
     kept = shortened(episodes, 5)

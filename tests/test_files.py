@@ -1,8 +1,18 @@
 """Files are written whole or not at all."""
 
+import io
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
 import pytest
 
-from icrl_agents.files import check_can_be_made, check_writable, write_atomically
+from icrl_agents import files
+from icrl_agents.files import check_can_be_made, check_writable, create_atomically, locked, write_atomically
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -38,3 +48,109 @@ def test_asking_whether_a_folder_can_be_made_makes_none(tmp_path):
     for path in (tmp_path / "file", tmp_path / "file" / "folder"):
         with pytest.raises(OSError, match=r"is no folder that can be written \(.*file is a file\)"):
             check_can_be_made(path)
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_of_several_who_create_a_file_one_succeeds_and_it_is_whole(links, tmp_path, monkeypatch):
+    if not links:
+        monkeypatch.setattr(os, "link", lambda *paths: os.rename(tmp_path / "absent", tmp_path / "absent"))
+    path, refused = tmp_path / "file", []
+
+    def create(content):
+        try:
+            create_atomically(path, content)
+        except FileExistsError:
+            refused.append(content)
+
+    contents = [bytes([65 + i]) * 10_000 for i in range(8)]
+    threads = [threading.Thread(target=create, args=[content]) for content in contents]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == len(contents) - 1
+    assert [content for content in contents if content not in refused] == [path.read_bytes()]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_new_folder_is_taken_away_at_an_error_unless_something_is_in_it(tmp_path):
+    for kept in (False, True):
+        with pytest.raises(KeyboardInterrupt), files.new_folders_on_trial(tmp_path / "new" / "folder"):  # noqa: PT012
+            (tmp_path / "new" / "folder").mkdir(parents=True)
+            if kept:
+                (tmp_path / "new" / "file").touch()
+            raise KeyboardInterrupt
+        assert [p.name for p in tmp_path.rglob("*")] == (["new", "file"] if kept else [])
+
+
+def test_files_of_other_programs_are_left_alone(tmp_path):
+    for name in (".movie.partial", ".movie.abc12345.partial", "notes.icrl-partial"):
+        (tmp_path / name).touch()
+    (tmp_path / ".icrl-partial").mkdir()
+    before = sorted(tmp_path.iterdir())
+    for path in before:
+        os.utime(path, (0, 0))
+    check_writable(tmp_path)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_can_be_checked_while_others_write_into_it(tmp_path):
+    def write():
+        for i in range(200):
+            write_atomically(tmp_path / f"{i}", b"content")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while writer.is_alive():
+        check_writable(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 200
+
+
+def test_a_file_is_kept_to_one_and_a_killed_process_keeps_nothing(tmp_path):
+    (tmp_path / "file").touch()
+    with locked(tmp_path / "file"), pytest.raises(BlockingIOError), locked(tmp_path / "file"):
+        pass
+    code = "import sys, time, pathlib\nfrom icrl_agents.files import locked\n"
+    code += "with locked(pathlib.Path(sys.argv[1])): print(flush=True); time.sleep(60)"
+    command = [sys.executable, "-c", code, str(tmp_path / "file")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()  # pyright: ignore[reportOptionalMemberAccess]
+        with pytest.raises(BlockingIOError), locked(tmp_path / "file"):
+            pass
+        process.send_signal(signal.SIGKILL)
+    with locked(tmp_path / "file"):
+        pass
+    with pytest.raises(FileNotFoundError), locked(tmp_path / "absent"):
+        pass
+
+
+def test_killed_between_two_moves_the_second_file_can_still_be_found(tmp_path):
+    code = (
+        "import os, sys, pathlib\nfrom icrl_agents.files import write_together\nreplace = pathlib.Path.replace\n"
+        "pathlib.Path.replace = lambda *paths: (replace(*paths), os.kill(os.getpid(), 9))\n"
+        "folder = pathlib.Path(sys.argv[1])\nwrite_together({folder / 'a': b'new a', folder / 'b': b'new b'})"
+    )
+    for name in "ab":
+        (tmp_path / name).write_bytes(b"old")
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "a").read_bytes() == b"new a"
+    assert (tmp_path / "b").read_bytes() == b"old"
+    assert [path.read_bytes() for path in files.unfinished(tmp_path / "b")] == [b"new b"]
+    assert files.unfinished(tmp_path / "a") == []
+
+
+def test_whichever_bit_of_an_npz_file_is_changed_numpys_errors_are_known():
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, a=np.arange(2.0), b=np.array("text"))
+    whole, errors = buffer.getvalue(), 0
+    for position, bit in itertools.product(range(len(whole)), range(8)):
+        changed = bytearray(whole)
+        changed[position] ^= 1 << bit
+        try:
+            with np.load(io.BytesIO(changed), allow_pickle=False) as arrays:
+                for name in ("a", "b"):
+                    arrays[name]
+        except files.DAMAGE:
+            errors += 1
+    assert errors > 4 * len(whole)

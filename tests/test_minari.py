@@ -160,7 +160,7 @@ def test_failures_are_named_and_leave_nothing(root):
         write_minari_dataset("a-v0", env, [Episode(written[0].observations, written[0].rewards)])
     wrong = [Episode(np.zeros((2, 3), np.float32), np.ones(1), actions=np.ones((1, 2)))]
     with pytest.raises(ValueError, match=r"episode 0: its observations \(2, 3\) are none of env's Box"):
-        write_minari_dataset("a-v0", env, wrong)
+        write_minari_dataset("own/space/a-v0", env, wrong)
     assert not root.exists() or list(root.iterdir()) == []
     write_minari_dataset("a-v0", env, written)
     with pytest.raises(ValueError, match=r"dataset id: a-v0 exists already at .*; take another name or version"):
@@ -174,6 +174,12 @@ def test_an_environment_that_the_episodes_are_not_of_is_refused(root):
             ValueError, match=r"episode 0: its observations .* are none of env's .* were collected from"
         ):
             write_minari_dataset("odd-v0", gym.make(other), written)
+    tiny = Episode(1e-46 * np.float64(written[0].observations), written[0].rewards, actions=written[0].actions)
+    with pytest.raises(ValueError, match=r"episode 0: its observations .* are none of env's"):
+        write_minari_dataset("odd-v0", gym.make("CartPole-v1"), [tiny])
+    none = Episode(written[0].observations[:1], [], actions=written[0].actions[:0])
+    with pytest.raises(ValueError, match="episode 1: expected at least one step"):
+        write_minari_dataset("odd-v0", gym.make("CartPole-v1"), [written[0], none])
     half = Episode(written[0].observations, written[0].rewards, actions=0.5 * written[0].actions)
     with pytest.raises(ValueError, match=r"episode 0: its actions .* are none of env's Discrete\(2\)"):
         write_minari_dataset("odd-v0", gym.make("CartPole-v1"), [half])

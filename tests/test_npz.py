@@ -1,5 +1,6 @@
 """Episodes in npz files: written, read back bit by bit, and refused where they are damaged or do not fit."""
 
+import itertools
 import pickle
 
 import gymnasium as gym
@@ -196,3 +197,22 @@ def test_arrays_of_other_names_are_not_passed_over(tmp_path):
     np.savez(tmp_path / "log.npz", **GOOD, action=np.ones((3, 1)))
     with pytest.raises(ValueError, match=r"expected no arrays but .*, got 'action'"):
         load_episodes(tmp_path / "log.npz")
+
+
+def test_with_any_bit_of_its_table_of_contents_changed_a_file_is_refused_or_whole(tmp_path):
+    path = tmp_path / "log.npz"
+    written = Episode(np.arange(8.0).reshape(4, 2), np.arange(3.0), True, np.ones((3, 1)))
+    save_episodes(path, [written])
+    whole, refused = path.read_bytes(), 0
+    for place, bit in itertools.product(range(whole.index(b"PK\1\2"), len(whole)), (0, 3, 7)):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << bit
+        path.write_bytes(changed)
+        try:
+            (read,) = load_episodes(path)
+        except ValueError:
+            refused += 1
+            continue
+        for name in ("observations", "rewards", "terminated", "actions"):
+            np.testing.assert_array_equal(getattr(read, name), getattr(written, name))
+    assert refused > 100

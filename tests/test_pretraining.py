@@ -1,6 +1,7 @@
 """Pretraining: tasks, losses against plain loops, resuming, seeds, and the construction that emerges."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -225,3 +226,17 @@ def test_folders_of_other_trainings_and_damaged_ones_are_refused(tmp_path):
     (tmp_path / STATE).write_bytes(content[:-10])
     with pytest.raises(ValueError, match="not a whole state of training"):
         pretrain(tiny(steps=2), folder=tmp_path)
+
+
+def test_a_state_of_training_with_any_changed_bit_is_refused(tmp_path):
+    pretrain(tiny(steps=2), folder=tmp_path)
+    content = (tmp_path / STATE).read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    names = json.loads(content[8 : 8 + length])
+    places = [7 + length + names[name]["data_offsets"][1] for name in names if name != "__metadata__"]
+    for place in [*places, content.index(b"diagonality") + 17, *range(0, len(content), 97)]:
+        changed = bytearray(content)
+        changed[place] ^= 0x10
+        (tmp_path / STATE).write_bytes(changed)
+        with pytest.raises(ValueError, match="not a whole state of training"):
+            pretrain(tiny(steps=2), folder=tmp_path)

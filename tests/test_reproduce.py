@@ -6,11 +6,11 @@ import json
 import pytest
 
 from icrl_agents.command_line import STUDIES, main
+from icrl_agents.studies.description import describe
 from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.pretrain.config import PretrainStudyConfig
 from icrl_agents.studies.reproduce.comparison import compare, table
 from icrl_agents.studies.reproduce.run import WITHOUT_ROWS, rebuilt
-from icrl_agents.studies.results import describe
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.verify.config import VerifyConfig
 
@@ -138,6 +138,13 @@ def test_nothing_but_a_study_with_rows_is_run(tmp_path):
     described = {"study": "collect", "settings": {"env_id": "CartPole-v1", "num_steps": 1, "minari": "a/b-v0"}}
     with pytest.raises(ValueError, match=r"expected a run of one of transfer, .* got 'collect'"):
         rebuilt(described, tmp_path, STUDIES, trust=True)
+
+
+def test_the_sign_of_zero_is_no_difference(tmp_path):
+    for name, content in {"a": "x\n0.0\n1\n", "b": "x\n-0.0\n1.0\n"}.items():
+        (tmp_path / name).write_text(content)
+    (x,) = compare(tmp_path / "a", tmp_path / "b")
+    assert (x.differing, x.largest) == (2, 0.0)
 
 
 def test_times_are_not_compared_and_missing_rows_and_columns_are(tmp_path):

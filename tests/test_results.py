@@ -3,12 +3,14 @@
 import dataclasses
 import importlib.util
 import json
+import math
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from icrl_agents.command_line import STUDIES, parse
-from icrl_agents.studies import results
+from icrl_agents.studies import description, results
 from icrl_agents.studies.adapt.config import AdaptConfig
 from icrl_agents.studies.collect.config import CollectConfig
 from icrl_agents.studies.control.config import ControlConfig
@@ -53,7 +55,7 @@ class Timed:
 
 @pytest.mark.parametrize("config", CONFIGS, ids=range(len(CONFIGS)))
 def test_the_recorded_command_is_parsed_to_the_same_configuration(config):
-    program, *words = results.command(config)
+    program, *words = description.command(config)
     assert program == "icrl"
     assert parse(words) == config
 
@@ -63,16 +65,16 @@ def test_a_folder_keeps_one_configuration_and_one_set_of_versions(tmp_path, monk
     results.open_folder(config.out, config, tmp_path / "other")
     assert (tmp_path / "other").is_dir()
     described = json.loads((config.out / "config.json").read_text())
-    assert described == results.describe(config)
+    assert described == description.describe(config)
     before = (config.out / "config.json").read_bytes()
     results.open_folder(config.out, dataclasses.replace(config, workers=2, executor="serial"))
     assert (config.out / "config.json").read_bytes() == before
     with pytest.raises(ValueError, match=r"another configuration \(other depth, gamma\); choose another folder"):
         results.open_folder(config.out, dataclasses.replace(config, depth=3, gamma=0.8))
-    monkeypatch.setattr(results, "version", lambda name: "0.0.0")
+    monkeypatch.setattr(description, "version", lambda name: "0.0.0")
     with pytest.raises(
         ValueError,
-        match=r"holds a run of other versions of libraries \(other gymnasium, icrl, metaworld, mujoco, numpy, torch\)",
+        match=r"other versions of libraries \(other gymnasium, icrl, metaworld, mujoco, numpy, scipy, torch\)",
     ):
         results.open_folder(config.out, config)
     for damaged in ("{}", "[" * 100_000, "", '{"settings": 1, "versions": {}}'):
@@ -84,10 +86,10 @@ def test_a_folder_keeps_one_configuration_and_one_set_of_versions(tmp_path, monk
 def test_a_folder_whose_making_was_killed_is_gone_on_with(tmp_path):
     config = TransferConfig(out=tmp_path / "out")
     config.out.mkdir()
-    (config.out / ".config.json.x1y2.partial").touch()
+    (config.out / ".config.json.x1y2.icrl-partial").touch()
     results.open_folder(config.out, config)
     (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "notes.partial").touch()
+    (tmp_path / "other" / ".notes.partial").touch()
     with pytest.raises(ValueError, match="is not an empty folder"):
         results.open_folder(tmp_path / "other", config)
 
@@ -95,11 +97,11 @@ def test_a_folder_whose_making_was_killed_is_gone_on_with(tmp_path):
 def test_changed_code_does_not_go_on_with_the_rows_of_other_code(tmp_path, monkeypatch):
     config = TransferConfig(out=tmp_path / "out")
     results.open_folder(config.out, config)
-    identity = results.identity(config)
-    assert results.identity(dataclasses.replace(config, workers=3, out=tmp_path)) == identity
-    assert results.identity(dataclasses.replace(config, gamma=0.8)) != identity
-    monkeypatch.setattr(results, "source_digest", lambda: "0123")
-    assert results.identity(config) != identity
+    identity = description.identity(config)
+    assert description.identity(dataclasses.replace(config, workers=3, out=tmp_path)) == identity
+    assert description.identity(dataclasses.replace(config, gamma=0.8)) != identity
+    monkeypatch.setattr(description, "source_digest", lambda: "0123")
+    assert description.identity(config) != identity
     with pytest.raises(ValueError, match=r"other versions of libraries \(other source\)"):
         results.open_folder(config.out, config)
 
@@ -143,3 +145,53 @@ def test_a_folder_is_left_as_it_was_where_a_run_fails_before_any_result(tmp_path
         fail("state")
     assert (config.out / "config.json").exists()
     assert (config.out / "seed_0" / "state").read_text() == "kept"
+
+
+def test_of_two_runs_that_begin_at_once_the_second_is_refused(tmp_path, monkeypatch):
+    config = TransferConfig(out=tmp_path / "out")
+
+    def meanwhile(folder):
+        monkeypatch.undo()
+        results.open_folder(folder, dataclasses.replace(config, gamma=0.8))
+
+    monkeypatch.setattr(results, "check_writable", meanwhile)
+    with pytest.raises(ValueError, match=r"holds a run of another configuration \(other gamma\)"):
+        results.open_folder(config.out, config)
+    assert json.loads((config.out / "config.json").read_text())["settings"]["gamma"] == 0.8
+    assert [path.name for path in config.out.iterdir()] == ["config.json"]
+
+
+def test_a_folder_is_one_runs_until_that_is_done(tmp_path):
+    config = TransferConfig(out=tmp_path / "out")
+    for _ in range(2):
+        with results.opened_folder(config.out, config):
+            (config.out / "cells.jsonl").touch()
+            with (
+                pytest.raises(ValueError, match=r"another run is writing into .*out; wait for it, or choose another"),
+                results.opened_folder(config.out, config),
+            ):
+                pass
+    assert sorted(path.name for path in config.out.iterdir()) == ["cells.jsonl", "config.json"]
+
+
+def test_what_a_run_rests_on_has_a_version(tmp_path, monkeypatch):
+    monkeypatch.setattr(description, "version", lambda name: f"{name} 1")
+    assert "stable-baselines3" not in description.versions(TransferConfig())
+    assert description.versions(ControlConfig())["stable-baselines3"] == "stable-baselines3 1"
+    model = tmp_path / "model.zip"
+    model.write_text("first")
+    config = EvaluateConfig(env_id="CartPole-v1", policy=str(model))
+    before = description.versions(config)
+    assert before["stable-baselines3"] == "stable-baselines3 1"
+    model.write_text("second")
+    after = description.versions(config)
+    assert [name for name in before if before[name] != after[name]] == ["policy"]
+
+
+def test_a_figure_of_nothing_but_divergence_is_written(tmp_path):
+    figure = Figure(layout="constrained")
+    for axes in figure.subplots(1, 2, sharey=True):
+        axes.plot([1, 10], [math.inf, math.nan])
+        axes.set(xscale="log", yscale="log")
+    results.write_figure(figure, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")

@@ -1,11 +1,13 @@
 """Optima, similarity of domains and offsets on rows whose losses are known."""
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
-from icrl_agents.studies.temperature.evaluation import Row
+from icrl_agents.studies.temperature.evaluation import RIDGE, Row
+from icrl_agents.studies.temperature.figures import curves_figure, offset_figure, similarity_figure
 from icrl_agents.studies.temperature.offset import offset
 from icrl_agents.studies.temperature.report import report
 from icrl_agents.studies.temperature.similarity import interval, similarity
@@ -104,3 +106,15 @@ def test_what_is_infinite_is_told_as_nothing():
     assert "nan" not in text
     assert "inf" not in text
     assert Summary(lost).optimum([("b", "low")], "softmax", "rbf", TD_LOSS).least == math.inf
+
+
+def test_a_bank_that_overflows_throughout_is_told_and_drawn_as_nothing(tmp_path):
+    made = rows({"a": 0.2, "b": 0.4}) + rows({"a": 0.2, "b": 0.4}, method=RIDGE)
+    changed = dict.fromkeys(LOSSES, math.inf)
+    summary = Summary([dataclasses.replace(row, depth=None if row.method == RIDGE else 8, **changed) for row in made])
+    assert math.isnan(offset(summary, "softmax", "rbf", 8).worse)
+    assert [name for name, _ in similarity(summary, "softmax", TD_LOSS, ["rbf"]).chosen] == ["–", "–"]
+    offset_figure(summary, tmp_path / "offset.png")
+    similarity_figure(summary, tmp_path / "similarity.png")
+    curves_figure(summary, TD_LOSS, tmp_path / "curves.png")
+    assert len(list(tmp_path.iterdir())) == 3

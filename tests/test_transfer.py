@@ -16,7 +16,7 @@ from icrl_agents.context import Context
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelLSTD
 from icrl_agents.studies.cells import CELLS, KeptRows
-from icrl_agents.studies.results import identity
+from icrl_agents.studies.description import identity
 from icrl_agents.studies.transfer import trajectories
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.evaluation import ADAPTIVE, REFERENCES, TRANSFORMERS, Row, evaluate, evaluators

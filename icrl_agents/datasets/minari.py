@@ -16,6 +16,7 @@ from icrl_agents.arrays import check_list, float_rows
 from icrl_agents.collection.recorder import flattening, rows_of
 from icrl_agents.episode import Episode, episode_arrays
 from icrl_agents.extras import import_extra
+from icrl_agents.files import new_folders_on_trial
 
 
 def minari_episodes(dataset: Any) -> list[Episode]:  # noqa: ANN401 - Minari need not be there
@@ -62,6 +63,8 @@ def write_minari_dataset(
 
     That is ``$MINARI_DATASETS_PATH`` where it is set, and otherwise ``~/.minari/datasets``.
 
+    Observations and actions get the types of their spaces; what that would change beyond float32's rounding is refused.
+
     Args:
         dataset_id: ``"(namespace/)name-v0"``; one that exists is refused.
         env: The environment that they are of, for its spaces and its spec.
@@ -72,41 +75,44 @@ def write_minari_dataset(
     Raises:
         MissingExtraError: If Minari is not installed.
         TypeError: If ``env`` is no single environment, or something is not an Episode.
-        ValueError: If the id is malformed or taken, there is no episode or one has no actions, or they do not fit the
-            spaces of ``env``.
+        ValueError: If the id is malformed or taken, there is no episode, one has no actions or no steps, or they do not
+            fit the spaces of ``env``.
         OSError: If it cannot be written.
     """
     place = dataset_place(dataset_id)
     check_list("episodes", episodes, Episode)
     if any(episode.actions is None for episode in episodes):
         raise ValueError("episodes: expected at least one, all with actions; collect with keep_actions=True.")
+    if empty := [i for i, episode in enumerate(episodes) if len(episode) == 0]:
+        raise ValueError(f"episode {empty[0]}: expected at least one step, without which Minari keeps none, got 0.")
     if not isinstance(env, Env):
         raise TypeError(f"env: expected a single gymnasium.Env, for its spaces, got {type(env).__name__}.")
     storage_module = import_extra("minari.dataset.minari_storage", "minari", "A Minari dataset")
     minari = import_extra("minari", "minari", "A Minari dataset")
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=place.parent, prefix=".icrl-"))
-    try:
-        storage = storage_module.MinariStorage.new(
-            partial / "data",
-            observation_space=env.observation_space,
-            action_space=env.action_space,
-            env_spec=env.spec,
-            data_format="hdf5",
-        )
-        about = {"algorithm_name": algorithm, "description": description}
-        identity = {"dataset_id": dataset_id, "minari_version": minari.__version__}
-        storage.update_metadata(identity | {name: text for name, text in about.items() if text})
-        storage.update_episodes(_buffers(env, episodes))
-        _make_namespace(dataset_id)
-        partial.chmod(0o755)
-        partial.rename(place)
-    except OSError:
-        if place.exists():
-            raise _taken(dataset_id, place) from None  # by another process, meanwhile
-        raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with new_folders_on_trial(place.parent):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=place.parent, prefix=".icrl-"))
+        try:
+            storage = storage_module.MinariStorage.new(
+                partial / "data",
+                observation_space=env.observation_space,
+                action_space=env.action_space,
+                env_spec=env.spec,
+                data_format="hdf5",
+            )
+            about = {"algorithm_name": algorithm, "description": description}
+            identity = {"dataset_id": dataset_id, "minari_version": minari.__version__}
+            storage.update_metadata(identity | {name: text for name, text in about.items() if text})
+            storage.update_episodes(_buffers(env, episodes))
+            _make_namespace(dataset_id)
+            partial.chmod(0o755)
+            partial.rename(place)
+        except OSError:
+            if place.exists():
+                raise _taken(dataset_id, place) from None  # by another process, meanwhile
+            raise
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def dataset_place(dataset_id: str) -> Path:
@@ -220,7 +226,8 @@ def _batch(index: int, name: str, space: spaces.Space[Any], rows: Any) -> Any:  
     fits = rows.ndim == 2 and rows.shape[-1] == spaces.flatdim(space)
     elements = [spaces.unflatten(space, row) for row in rows] if fits else []
     again = [np.asarray(spaces.flatten(space, element)) for element in elements]
-    if not fits or not np.allclose(np.reshape(again, rows.shape), rows, rtol=1e-6, atol=1e-6, equal_nan=True):
+    rounding = float(np.finfo(np.float32).eps)  # of a policy's actions, for instance, which the environment rounds too
+    if not fits or not np.allclose(np.reshape(again, rows.shape), rows, rtol=rounding, atol=0.0, equal_nan=True):
         raise ValueError(
             f"episode {index}: its {name} {rows.shape} are none of env's {space}; pass the environment that the "
             "episodes were collected from."

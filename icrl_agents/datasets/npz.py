@@ -8,32 +8,31 @@ other; ``lengths (E,)``, their numbers of transitions; ``terminated (E,)``; wher
 from __future__ import annotations
 
 import io
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
 from icrl_agents.arrays import check_list
 from icrl_agents.episode import Episode, episode_actions, episode_arrays
-from icrl_agents.files import write_atomically
+from icrl_agents.files import DAMAGE, create_atomically, write_atomically
 
 _NEEDED = {"observations": 2, "rewards": 1, "lengths": 1, "terminated": 1}
 _OTHERS = ("actions", "about")
-_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, EOFError, RuntimeError, MemoryError)
-_DAMAGE += (zlib.error, zipfile.BadZipFile, zipfile.LargeZipFile)
 
 
-def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = "") -> None:
+def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = "", *, replace: bool = True) -> None:
     """Writes episodes as an npz file, whole or not at all.
 
     Args:
-        path: The file; one that exists is replaced.
+        path: The file.
         episodes: At least one; of one observation dimension, all with actions or all without.
         about: What they are, for whoever reads the file.
+        replace: Whether a file that exists is replaced.
 
     Raises:
+        FileExistsError: If there is one that is not to be replaced; it is left as it is.
         TypeError: If something is not an Episode, or an array of another type than numbers.
         ValueError: If the episodes do not fit together, or arrays do not; the message names the episode.
         OSError: If the file cannot be written.
@@ -58,7 +57,8 @@ def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = ""
         arrays["actions"] = np.concatenate([actions for _, _, actions in columns])
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
-    write_atomically(Path(path), buffer.getvalue())
+    write = write_atomically if replace else create_atomically
+    write(Path(path), buffer.getvalue())
 
 
 def load_episodes(path: str | Path) -> list[Episode]:
@@ -76,7 +76,10 @@ def load_episodes(path: str | Path) -> list[Episode]:
         with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in (*_NEEDED, "actions") if name in archive.files}
             unknown = sorted(set(archive.files) - {*_NEEDED, *_OTHERS})
-    except _DAMAGE as error:
+            _check_number(file, len(archive.files))
+    except DAMAGE as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            raise
         pickled = "pickle" in str(error)
         cause = "it is of another kind, or holds pickled objects, which are never loaded" if pickled else error
         raise ValueError(f"{path}: is no npz file of episodes, or damaged ({cause}).") from None
@@ -100,6 +103,14 @@ def _shape(episode: Episode) -> tuple[int, int | None]:
     """Dimensions of the observations and of the actions."""
     actions = None if episode.actions is None else np.shape(episode.actions)[-1]
     return np.shape(episode.observations)[-1], actions
+
+
+def _check_number(file: BinaryIO, found: int) -> None:
+    """Raises ValueError if the archive says, in its last 22 bytes, that it has another number of arrays."""
+    file.seek(-22, io.SEEK_END)
+    end = file.read()
+    if end.startswith(b"PK\5\6") and found != int.from_bytes(end[10:12], "little"):
+        raise ValueError("its table of contents has lost an array")
 
 
 def _check(path: str | Path, arrays: dict[str, np.ndarray]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,13 +14,13 @@ import safetensors
 import safetensors.torch
 import torch
 
-from icrl_agents.files import write_atomically
+from icrl_agents.files import check_writable, write_atomically
 from icrl_agents.pretraining.config import PretrainConfig
 from icrl_agents.pretraining.measurements import TrainingRow
 from icrl_agents.transformer import InContextTransformer
 
 STATE = "training.safetensors"
-_FORMAT = "1"
+_FORMAT = "2"
 
 
 @dataclass(eq=False)
@@ -56,8 +58,9 @@ def save_state(state: TrainingState, folder: Path) -> None:
         "config": json.dumps(dataclasses.asdict(state.config)),
         "rows": json.dumps([dataclasses.asdict(row) for row in state.rows]),
     }
-    content = safetensors.torch.save({name: t.contiguous().clone() for name, t in tensors.items()}, metadata=header)
-    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
+    content = safetensors.torch.save(tensors, metadata={**header, "sha256": _digest(header, tensors)})
+    check_writable(folder)
     write_atomically(folder / STATE, content)
 
 
@@ -73,6 +76,8 @@ def load_state(state: TrainingState, folder: Path) -> None:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             header, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if header.pop("sha256") != _digest(header, tensors):
+            raise RuntimeError("its checksum is not that of its content")
         saved, rows = json.loads(header["config"]), json.loads(header["rows"])
         _check_config(path, saved, state.config)
         _restore(state, tensors, [TrainingRow(**row) for row in rows])
@@ -80,6 +85,15 @@ def load_state(state: TrainingState, folder: Path) -> None:
         raise ValueError(
             f"{path}: not a whole state of training ({error}); remove it to start from the first step."
         ) from error
+
+
+def _digest(header: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
+    """SHA-256 of all that a state holds."""
+    digest = hashlib.sha256(json.dumps(sorted(header.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(json.dumps([name, str(tensor.dtype), list(tensor.shape)]).encode())
+        digest.update(tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _restore(state: TrainingState, tensors: dict[str, torch.Tensor], rows: list[TrainingRow]) -> None:

@@ -16,7 +16,6 @@ from tqdm import tqdm
 
 from icrl_agents.execution import Executor
 from icrl_agents.files import append_line, write_atomically
-from icrl_agents.studies.results import leave_folder
 
 CELLS = "cells.jsonl"
 Cell = TypeVar("Cell")
@@ -42,7 +41,7 @@ def compute_cells(
         kept: The rows of those that are; the others are added, each as soon as it is finished.
 
     Raises:
-        ValueError: If a task did; a folder with nothing but the configuration is taken away then.
+        ValueError: If a task did.
     """
     finished: dict[str, list[Row]] = {
         name: [kind(**row) for row in rows] for name, rows in kept.read().items() if name in cells
@@ -53,16 +52,12 @@ def compute_cells(
         contextlib.closing(executor.map(task, list(left))) as results,
     ):
         progress.set_postfix_str(f"{len(finished)} of them finished before" if finished else "")
-        try:
-            for cell, rows in results:
-                name = left[cell]
-                kept.add(name, rows)
-                finished[name] = rows
-                progress.set_postfix_str(name)
-                progress.update()
-        except ValueError:  # options that do not go together, which this folder would hold the corrected ones to
-            leave_folder(kept.path.parent)
-            raise
+        for cell, rows in results:
+            name = left[cell]
+            kept.add(name, rows)
+            finished[name] = rows
+            progress.set_postfix_str(name)
+            progress.update()
     return [row for name in cells for row in finished[name]]
 
 

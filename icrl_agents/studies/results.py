@@ -5,19 +5,24 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
-import functools
-import hashlib
 import io
 import itertools
 import json
-import platform
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icrl_agents.files import check_can_be_made, check_writable, is_partial, write_atomically
+from icrl_agents.files import (
+    check_can_be_made,
+    check_writable,
+    create_atomically,
+    is_partial,
+    locked,
+    new_folders_on_trial,
+    write_atomically,
+)
+from icrl_agents.studies.description import NOT_RESULTS, describe
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,9 +30,31 @@ if TYPE_CHECKING:
 CONFIG, ROWS = "config.json", "rows.csv"
 TIMES = ("seconds",)
 """Columns that hold times, which no two runs share."""
-NOT_RESULTS = ("out", "cache", "workers", "executor", "ray_address", "tensorboard")
-"""Settings that decide where and how a run is computed, and not what comes out."""
-_PACKAGES = ("icrl", "gymnasium", "metaworld", "mujoco", "numpy", "torch")
+
+
+@contextlib.contextmanager
+def opened_folder(folder: Path, config: Any, *others: Path) -> Iterator[None]:  # noqa: ANN401 - a dataclass instance
+    """Opens ``folder`` as ``open_folder`` does, and keeps it to this run until it is left.
+
+    At an error before any result the folder is taken away again, and so are its new parents.
+
+    Raises:
+        ValueError: As ``open_folder``, or if another run is writing there.
+        OSError: As ``open_folder``.
+    """
+    with new_folders_on_trial(folder), contextlib.ExitStack() as stack:
+        open_folder(folder, config, *others)
+        try:
+            stack.enter_context(locked(folder / CONFIG))
+        except (BlockingIOError, FileNotFoundError):
+            raise ValueError(
+                f"out: another run is writing into {folder}; wait for it, or choose another folder with --out."
+            ) from None
+        try:
+            yield
+        except Exception:
+            leave_folder(folder)
+            raise
 
 
 def open_folder(folder: Path, config: Any, *others: Path) -> None:  # noqa: ANN401 - a dataclass instance
@@ -43,40 +70,17 @@ def open_folder(folder: Path, config: Any, *others: Path) -> None:  # noqa: ANN4
         OSError: If it cannot be written.
     """
     described = describe(config)
-    found = read_folder(folder)
-    if found is None and folder.exists() and (not folder.is_dir() or not all(map(is_partial, folder.iterdir()))):
+    there = _is_of(folder, described)
+    if not there and folder.exists() and not (folder.is_dir() and all(map(_is_beginning, folder.iterdir()))):
         raise ValueError(f"out: {folder} is not an empty folder; choose another one with --out.")
-    if found is not None:
-        if other := _differences(found["settings"], described["settings"], NOT_RESULTS):
-            raise ValueError(
-                f"out: {folder} holds a run of another configuration (other {', '.join(other)}); "
-                "choose another folder with --out."
-            )
-        if other := _differences(found["versions"], described["versions"]):
-            raise ValueError(
-                f"out: {folder} holds a run of other versions of libraries (other {', '.join(other)}); "
-                "choose another one with --out."
-            )
     for check in (check_can_be_made, check_writable):
         for written in (folder, *others):
             check(written)
-    if found is None:
-        write_atomically(folder / CONFIG, (json.dumps(described, indent=2) + "\n").encode())
-
-
-@contextlib.contextmanager
-def opened_folder(folder: Path, config: Any) -> Iterator[None]:  # noqa: ANN401 - a dataclass instance
-    """Opens ``folder`` as ``open_folder`` does, and leaves it, its new parents too, at an error before any result."""
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
-    open_folder(folder, config)
-    try:
-        yield
-    except Exception:
-        leave_folder(folder)
-        with contextlib.suppress(OSError):  # where there are results, or another run has written meanwhile
-            for parent in made[1:]:
-                parent.rmdir()
-        raise
+    if not there:
+        try:
+            create_atomically(folder / CONFIG, (json.dumps(described, indent=2) + "\n").encode())
+        except FileExistsError:  # of a run that was started at the same time
+            _is_of(folder, described)
 
 
 def leave_folder(folder: Path) -> None:
@@ -125,72 +129,53 @@ def write_rows(folder: Path, rows: Iterable[Any], name: str = ROWS) -> None:
     writer.writerows(rows)
     path, content = folder / name, buffer.getvalue().encode()
     if path.exists() and _timeless(path.read_bytes()) != _timeless(content):
-        numbers = itertools.chain([""], map(".{}".format, itertools.count(2)))
-        places = (path.with_name(f"{path.stem}{number}.before{path.suffix}") for number in numbers)
-        kept = next(place for place in places if not place.exists())
+        kept = next(place for place in numbered(path, ".before") if not place.exists())
         write_atomically(kept, path.read_bytes())
         warnings.warn(f"{path}: held other rows, which are kept as {kept.name}.", stacklevel=2)
     write_atomically(path, content)
 
 
+def numbered(path: Path, mark: str = "") -> Iterator[Path]:
+    """Yields ``path`` with ``mark`` before its suffix, then again with the numbers 2, 3, … before ``mark``."""
+    for number in itertools.chain([""], map(".{}".format, itertools.count(2))):
+        yield path.with_name(f"{path.stem}{number}{mark}{path.suffix}")
+
+
 def write_figure(figure: Figure, path: Path) -> None:
-    """Writes a figure as PNG."""
+    """Writes a figure as PNG, and a panel whose scale is logarithmic even where nothing that it shows is finite."""
+    for axes in figure.axes:
+        if axes.get_yscale() == "log" and axes.get_ylim()[0] <= 0.0:
+            axes.set_ylim(1.0, 10.0)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=150)
     write_atomically(path, buffer.getvalue())
 
 
-def describe(config: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass instance
-    """Study, settings, versions and command of a run, ready for JSON."""
-    return {
-        "study": _study(config),
-        "settings": json.loads(json.dumps(dataclasses.asdict(config), default=str)),
-        "versions": versions(),
-        "command": command(config),
-    }
+def _is_beginning(path: Path) -> bool:
+    """Whether a run that begins, or was killed when it began, has written ``path``."""
+    return is_partial(path) or path.name == CONFIG
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python, of the libraries that decide results, and of this package's source."""
-    libraries = {name: version(name) for name in _PACKAGES}
-    return {"python": platform.python_version(), **libraries, "source": source_digest()}
+def _is_of(folder: Path, described: dict[str, Any]) -> bool:
+    """Whether ``folder`` holds a run.
 
-
-def identity(config: Any) -> str:  # noqa: ANN401 - a dataclass instance
-    """Everything that decides the rows of a run: its study, settings and versions, as JSON."""
-    described = describe(config)
-    settings = {name: value for name, value in described["settings"].items() if name not in NOT_RESULTS}
-    return json.dumps([described["study"], settings, described["versions"]], sort_keys=True)
-
-
-def command(config: Any) -> list[str]:  # noqa: ANN401 - a dataclass instance
-    """The command line of a configuration: its study, and every option off its default."""
-    words = ["icrl", _study(config)]
-    for field in dataclasses.fields(config):
-        value, option = getattr(config, field.name), field.name.rstrip("_").replace("_", "-")
-        if value == field.default:
-            continue
-        given = list(map(str, value if isinstance(value, (tuple, list)) else [value]))
-        if isinstance(field.default, bool):
-            words.append(f"--{option}" if value else f"--no-{option}")
-        else:
-            words += given if "Positional" in str(field.type) else [f"--{option}", *given]
-    return words
-
-
-@functools.cache
-def source_digest() -> str:
-    """A hash of the source of both packages: rows of changed code are not taken for those of the code as it is."""
-    digest, root = hashlib.sha256(), Path(__file__).parents[2]
-    for package in ("icrl_agents", "icrl_envs"):
-        for path in sorted((root / package).rglob("*.py")):
-            digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]
-
-
-def _study(config: Any) -> str:  # noqa: ANN401 - a dataclass instance
-    """The study that the configuration's module belongs to."""
-    return type(config).__module__.split(".")[-2]
+    Raises:
+        ValueError: If it is one of another configuration or of other library versions.
+    """
+    found = read_folder(folder)
+    if found is None:
+        return False
+    if other := _differences(found["settings"], described["settings"], NOT_RESULTS):
+        raise ValueError(
+            f"out: {folder} holds a run of another configuration (other {', '.join(other)}); "
+            "choose another folder with --out."
+        )
+    if other := _differences(found["versions"], described["versions"]):
+        raise ValueError(
+            f"out: {folder} holds a run of other versions of libraries (other {', '.join(other)}); "
+            "choose another one with --out."
+        )
+    return True
 
 
 def _timeless(content: bytes) -> list[dict[str, str]] | None:

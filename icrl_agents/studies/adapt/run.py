@@ -11,7 +11,8 @@ from icrl_agents.studies.adapt.evaluation import Row, adaptive, evaluate
 from icrl_agents.studies.adapt.figures import heat_map_figure, ratios_figure
 from icrl_agents.studies.adapt.summary import Summary
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
-from icrl_agents.studies.results import identity, open_folder, write_rows
+from icrl_agents.studies.description import identity
+from icrl_agents.studies.results import opened_folder, write_rows
 from icrl_agents.studies.transfer.run import cells_of
 from icrl_agents.studies.transfer.trajectories import Request, default_cache, gathered
 from icrl_agents.studies.transfer.truth import truth_of
@@ -28,21 +29,21 @@ def run(config: AdaptConfig) -> Summary:
         check_device(config.device)
     gpus = float(config.device != "cpu")
     chosen = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
-    open_folder(config.out, config, config.cache or default_cache())
-    kept = KeptRows(config.out / CELLS, identity(config))
-    rows = compute_cells(functools.partial(rows_of, config), cells_of(config.transfer()), Row, chosen, kept)
-    write_rows(config.out, rows)
-    summary = Summary(rows)
-    print(summary.table())
-    print(
-        f"\nRatios of held-out losses, averaged over {config.seeds} seed(s) first; below 1 the first one is better.\n"
-        "Interval: 95 %, bootstrap over domains. Value error: centred, against Monte-Carlo returns;\n"
-        "true error: against means of several from the same states.\n"
-        f"In {config.out}: config.json, cells.jsonl, rows.csv, ratios.png, heat_map.png."
-    )
-    ratios_figure(summary, config.out / "ratios.png")
-    heat_map_figure(summary, config.out / "heat_map.png")
-    return summary
+    with opened_folder(config.out, config, config.cache or default_cache()):
+        kept = KeptRows(config.out / CELLS, identity(config))
+        rows = compute_cells(functools.partial(rows_of, config), cells_of(config.transfer()), Row, chosen, kept)
+        write_rows(config.out, rows)
+        summary = Summary(rows)
+        print(summary.table())
+        print(
+            f"\nRatios of held-out losses, averaged over {config.seeds} seed(s) first; below 1 the first one is better."
+            "\nInterval: 95 %, bootstrap over domains. Value error: centred, against Monte-Carlo returns;\n"
+            "true error: against means of several from the same states.\n"
+            f"In {config.out}: config.json, cells.jsonl, rows.csv, ratios.png, heat_map.png."
+        )
+        ratios_figure(summary, config.out / "ratios.png")
+        heat_map_figure(summary, config.out / "heat_map.png")
+        return summary
 
 
 def rows_of(config: AdaptConfig, cell: tuple[str, Request]) -> list[Row]:

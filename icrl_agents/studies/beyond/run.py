@@ -11,8 +11,9 @@ from icrl_agents.studies.beyond.evaluation import Cell, Row, evaluate
 from icrl_agents.studies.beyond.figures import losses_figure
 from icrl_agents.studies.beyond.summary import Summary
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
+from icrl_agents.studies.description import identity
 from icrl_agents.studies.medians import coverage
-from icrl_agents.studies.results import identity, open_folder, write_rows
+from icrl_agents.studies.results import opened_folder, write_rows
 
 
 def run(config: BeyondConfig) -> Summary:
@@ -26,15 +27,15 @@ def run(config: BeyondConfig) -> Summary:
         check_device(config.device)
     gpus = float(config.device != "cpu")
     chosen = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
-    open_folder(config.out, config)
-    kept = KeptRows(config.out / CELLS, identity(config))
-    rows = compute_cells(functools.partial(rows_of, config), cells_of(config), Row, chosen, kept)
-    write_rows(config.out, rows)
-    summary = Summary(rows)
-    print(summary.tables())
-    print(_caption(config))
-    losses_figure(summary, config.out / "losses.png")
-    return summary
+    with opened_folder(config.out, config):
+        kept = KeptRows(config.out / CELLS, identity(config))
+        rows = compute_cells(functools.partial(rows_of, config), cells_of(config), Row, chosen, kept)
+        write_rows(config.out, rows)
+        summary = Summary(rows)
+        print(summary.tables())
+        print(_caption(config))
+        losses_figure(summary, config.out / "losses.png")
+        return summary
 
 
 def rows_of(config: BeyondConfig, cell: Cell) -> list[Row]:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from icrl_agents.distances import median_distance
 from icrl_agents.episode import Episode
-from icrl_agents.kernels import median_distance
 from icrl_agents.studies.evaluate.features import Standardisation
 
 RAW, STANDARDISED, MATCHED = "raw", "standardised", "matched"

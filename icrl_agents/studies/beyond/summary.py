@@ -79,7 +79,7 @@ class Summary:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self.rows = sorted(rows, key=lambda row: row.seed)
-        self.processes = list(dict.fromkeys(row.process for row in rows))
+        self.processes = list(dict.fromkeys(row.process for row in self.rows))
         self._rows: dict[tuple[str, str, str], list[Row]] = {}
         for row in self.rows:
             self._rows.setdefault((row.process, row.scale, row.evaluator), []).append(row)

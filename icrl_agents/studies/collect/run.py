@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -14,10 +18,11 @@ from icrl_agents.collection import collect_episodes
 from icrl_agents.datasets.minari import dataset_place, write_minari_dataset
 from icrl_agents.datasets.npz import save_episodes
 from icrl_agents.episode import Episode
-from icrl_agents.files import check_writable
+from icrl_agents.files import check_writable, new_folders_on_trial
 from icrl_agents.studies.collect.config import CollectConfig
+from icrl_agents.studies.description import describe
 from icrl_agents.studies.environments import Counted, make_environment, make_policy
-from icrl_agents.studies.results import describe
+from icrl_agents.studies.results import numbered
 
 
 def run(config: CollectConfig) -> list[Episode]:
@@ -28,25 +33,23 @@ def run(config: CollectConfig) -> list[Episode]:
         ValueError: If the file or dataset exists, or environment, policy and arguments do not fit.
         OSError: If it cannot be written.
     """
-    _check_target(config)
-    env = make_environment(config.env_id, config.env_args)
-    try:
-        policy = make_policy(config.policy, config.epsilon, env)
-        with tqdm(total=config.num_steps, desc="collecting", unit="step", file=sys.stderr) as bar:
-            episodes = collect_episodes(
-                Counted(env, bar),
-                num_steps=config.num_steps,
-                num_episodes=config.num_episodes,
-                max_episode_steps=config.max_episode_steps,
-                policy=policy,
-                seed=config.seed,
-                keep_actions=True,
-            )
-        _write(config, env, episodes)
-    finally:
-        env.close()
+    with new_folders_on_trial((config.out or Path()).parent):
+        _check_target(config)
+        with contextlib.closing(make_environment(config.env_id, config.env_args)) as env:
+            policy = make_policy(config.policy, config.epsilon, env)
+            with tqdm(total=config.num_steps, desc="collecting", unit="step", file=sys.stderr) as bar:
+                episodes = collect_episodes(
+                    Counted(env, bar),
+                    num_steps=config.num_steps,
+                    num_episodes=config.num_episodes,
+                    max_episode_steps=config.max_episode_steps,
+                    policy=policy,
+                    seed=config.seed,
+                    keep_actions=True,
+                )
+            place = _written(config, env, episodes)
     print(summary(episodes))
-    print(f"In {config.out or config.minari}.")
+    print(f"In {place}.")
     return episodes
 
 
@@ -67,15 +70,29 @@ def _check_target(config: CollectConfig) -> None:
     if config.minari is not None:
         dataset_place(config.minari)
     elif config.out is not None:
-        if config.out.exists():
+        if os.path.lexists(config.out):
             raise ValueError(f"out: {config.out} exists already; choose another name.")
         check_writable(config.out.parent)
 
 
-def _write(config: CollectConfig, env: gym.Env, episodes: Sequence[Episode]) -> None:
+def _written(config: CollectConfig, env: gym.Env, episodes: Sequence[Episode]) -> Path | str:
+    """Writes, and returns where."""
     about = json.dumps(describe(config))
-    if config.out is not None:
-        save_episodes(config.out, episodes, about)
-    elif config.minari is not None:
+    if config.minari is not None:
         algorithm = config.policy + (f", random actions in {config.epsilon:.0%} of the steps" if config.epsilon else "")
         write_minari_dataset(config.minari, env, episodes, algorithm, f"Collected by icrl: {about}")
+        return config.minari
+    return _saved(config.out or Path(), episodes, about)
+
+
+def _saved(out: Path, episodes: Sequence[Episode], about: str) -> Path:
+    """Writes ``out`` or, if another program has made that meanwhile, a file with a number beside it."""
+    places = numbered(out)
+    while True:
+        place = next(places)
+        with contextlib.suppress(FileExistsError):
+            save_episodes(place, episodes, about, replace=False)
+            break
+    if place != out:
+        warnings.warn(f"{out}: another program has made it meanwhile; the episodes are in {place}.", stacklevel=2)
+    return place

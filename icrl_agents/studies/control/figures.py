@@ -13,6 +13,7 @@ from matplotlib.ticker import EngFormatter
 from icrl_agents.studies.control.config import EARLY, ENVIRONMENTS
 from icrl_agents.studies.control.summary import NAMES, Summary
 from icrl_agents.studies.pretrain.statistics import bootstrap_band
+from icrl_agents.studies.results import write_figure
 
 COLOURS = {
     "softmax": "#0b6fb8",
@@ -58,4 +59,4 @@ def curves_figure(summary: Summary, path: Path, *, early: bool = False) -> None:
     handles.append(Line2D([], [], color="black", linewidth=0.6, linestyle=":", label="solved"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3 if columns > 1 else 2, frameon=False, fontsize=8)
     figure.supylabel("return of deterministic actions", fontsize=10)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import cast
 
@@ -31,9 +32,15 @@ LEARNING_RATE, INITIAL_SCALE, SHORTEST = 0.02, 0.02, 0.05
 
 
 def pretrained_critic(folder: Path, steps: int = STEPS) -> InContextTransformer:
-    """Returns the transformer of ``folder``; where there is none, it is trained for ``steps`` and kept there."""
-    if not folder.exists():
-        pretrain_critic(steps=steps).save_pretrained(folder)
+    """Returns the transformer of ``folder``; where there is none, it is trained for ``steps`` and kept there.
+
+    Raises:
+        ValueError: If the one that is there is damaged.
+        OSError: If the folder cannot be read or written.
+    """
+    with contextlib.suppress(FileNotFoundError):  # whoever was saving it may have been killed
+        return InContextTransformer.from_pretrained(folder)
+    pretrain_critic(steps=steps).save_pretrained(folder)
     return InContextTransformer.from_pretrained(folder)
 
 

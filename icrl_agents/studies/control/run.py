@@ -9,7 +9,8 @@ from icrl_agents.extras import import_extra
 from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.control.config import EARLY, EPISODES, ControlConfig
-from icrl_agents.studies.results import identity, open_folder, write_rows
+from icrl_agents.studies.description import identity
+from icrl_agents.studies.results import opened_folder, write_rows
 
 _CAPTION = f"""
 Returns of {EPISODES} episodes with deterministic actions: interquartile mean over seeds [95 % bootstrap interval].
@@ -36,15 +37,15 @@ def run(config: ControlConfig) -> None:
     folder = config.folder
     gpus = float(config.device != "cpu")
     where = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
-    open_folder(folder, config)
-    cells = {cell.name: cell for cell in config.cells()}
-    needed = any(cell.critic == "pretrained" for cell in cells.values())
-    pretrained = pretrained_critic(folder / "pretrained") if needed else None
-    work = functools.partial(train, device=config.device, pretrained=pretrained)
-    rows = compute_cells(work, cells, Row, where, KeptRows(folder / CELLS, identity(config)))
-    write_rows(folder, rows)
-    summary = Summary(rows)
-    curves_figure(summary, folder / "curves.png")
-    print(summary.table())
-    print(_CAPTION)
-    print(f"\nIn {folder}: config.json, rows.csv, curves.png, and {CELLS}, from which an interrupted run goes on.")
+    with opened_folder(folder, config):
+        cells = {cell.name: cell for cell in config.cells()}
+        needed = any(cell.critic == "pretrained" for cell in cells.values())
+        pretrained = pretrained_critic(folder / "pretrained") if needed else None
+        work = functools.partial(train, device=config.device, pretrained=pretrained)
+        rows = compute_cells(work, cells, Row, where, KeptRows(folder / CELLS, identity(config)))
+        write_rows(folder, rows)
+        summary = Summary(rows)
+        curves_figure(summary, folder / "curves.png")
+        print(summary.table())
+        print(_CAPTION)
+        print(f"\nIn {folder}: config.json, rows.csv, curves.png, and {CELLS}, from which an interrupted run goes on.")

@@ -9,6 +9,7 @@ import numpy as np
 
 from icrl_agents.studies.control.config import CRITICS, EARLY, ENVIRONMENTS
 from icrl_agents.studies.control.training import Row
+from icrl_agents.studies.medians import median
 from icrl_agents.studies.pretrain.statistics import Band, bootstrap_band
 
 NAMES = {
@@ -97,7 +98,7 @@ class Summary:
     def _line(self, environment: str, critic: str) -> list[str]:
         curves = self.curves[environment, critic]
         first = curves.first(ENVIRONMENTS[environment].solved)
-        median = np.sort(first)[len(first) // 2]
+        after = median(first.tolist()).value
         pace = curves.seconds[:, -1] / curves.steps[-1] * 1e4
         return [
             environment,
@@ -106,7 +107,7 @@ class Summary:
             str_band(bootstrap_band([curves.early()], np.random.default_rng(0))),
             str_band(bootstrap_band([curves.returns[:, -1]], np.random.default_rng(0))),
             f"{np.isfinite(first).sum()}/{len(first)}",
-            f"{median:,.0f}" if np.isfinite(median) else "–",
+            f"{after:,.0f}" if np.isfinite(after) else "–",
             f"{np.median(pace):.1f}",
         ]
 

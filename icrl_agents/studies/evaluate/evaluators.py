@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 from icrl_agents.context import Context
 from icrl_agents.diagnostics import msve, td_loss
+from icrl_agents.distances import median_distance
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, MonteCarlo, WeightedSoftmaxTD
-from icrl_agents.kernels import RBF, Kernel, Laplace, median_distance
+from icrl_agents.kernels import RBF, Kernel, Laplace
 from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 

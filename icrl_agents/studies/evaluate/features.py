@@ -9,12 +9,15 @@ import numpy as np
 
 from icrl_agents.episode import Episode
 
+ROUNDING = 1e-12
+"""Deviations of a dimension, in units of its largest entry, up to which it counts as constant."""
+
 
 class Standardisation:
     """Observations on the scale of a context: z = (x − mean)/deviation in each dimension.
 
     Dimensions that are 0 or 1 throughout the context stay as they are, since one-hot states are all equally far from
-    each other already; a dimension that is constant in it becomes 0.
+    each other already; a dimension that is constant in it, but for rounding, becomes 0. Units do not matter.
 
     Args:
         episodes: The context's, whose statistics are taken; their final observations count as well.
@@ -23,14 +26,17 @@ class Standardisation:
     def __init__(self, episodes: Sequence[Episode]) -> None:
         x = np.concatenate([episode.observations for episode in episodes]).astype(np.float64)
         binary = np.isin(x, (0.0, 1.0)).all(0)
+        # In units of a power of two near the largest: squares stay in range, and nothing is rounded.
+        self._unit = np.where(binary, 1.0, np.ldexp(1.0, np.frexp(np.abs(x).max(0))[1] - 1))
+        x = x / self._unit
         deviation = x.std(0)
-        constant = deviation <= 1e-12 * np.maximum(1.0, np.abs(x).max(0))
+        constant = deviation <= ROUNDING
         self._mean = np.where(binary, 0.0, x.mean(0))
         self._factor = np.where(binary, 1.0, np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation)))
 
     def __call__(self, episodes: Sequence[Episode]) -> list[Episode]:
         """The episodes with standardised observations, float64."""
-        return [replace(e, observations=(e.observations - self._mean) * self._factor) for e in episodes]
+        return [replace(e, observations=(e.observations / self._unit - self._mean) * self._factor) for e in episodes]
 
 
 def shortened(episodes: Sequence[Episode], num_steps: int) -> list[Episode]:

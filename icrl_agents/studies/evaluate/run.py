@@ -37,16 +37,15 @@ def run(config: EvaluateConfig) -> list[Result]:
         policy = make_policy(config.policy, config.epsilon, env)
         flattening(env.observation_space)
         with opened_folder(config.folder, config):
-            collected = _collected(config, env, policy)
-    results = list(_evaluated(config, collected))
-    write_rows(config.folder, [result.row for result in results])
-    told = table([result.row for result in results])
-    print(told)
-    print(_caption(config, results, told))
-    write_figure(calibration_figure(results), config.folder / "calibration.png")
-    write_figure(episode_figure(results), config.folder / "episode.png")
-    write_figure(sample_size_figure(results), config.folder / "effective_sample_size.png")
-    return results
+            results = list(_evaluated(config, _collected(config, env, policy)))
+            write_rows(config.folder, [result.row for result in results])
+            told = table([result.row for result in results])
+            print(told)
+            print(_caption(config, results, told))
+            write_figure(calibration_figure(results), config.folder / "calibration.png")
+            write_figure(episode_figure(results), config.folder / "episode.png")
+            write_figure(sample_size_figure(results), config.folder / "effective_sample_size.png")
+            return results
 
 
 def _collected(config: EvaluateConfig, env: gym.Env[Any, Any], policy: Any) -> dict[int, list[Episode]]:  # noqa: ANN401

@@ -7,11 +7,12 @@ import functools
 from icrl_agents.execution import executor
 from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
+from icrl_agents.studies.description import identity
 from icrl_agents.studies.improve.config import ImproveConfig
 from icrl_agents.studies.improve.figures import rewards_figure
 from icrl_agents.studies.improve.summary import Summary
 from icrl_agents.studies.improve.training import Cell, Row, rows_of
-from icrl_agents.studies.results import identity, open_folder, write_figure, write_rows
+from icrl_agents.studies.results import opened_folder, write_figure, write_rows
 
 
 def run(config: ImproveConfig) -> Summary:
@@ -25,17 +26,18 @@ def run(config: ImproveConfig) -> Summary:
         check_device(config.device)
     gpus = float(config.device != "cpu")
     where = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
-    open_folder(config.out, config)
-    cells = {
-        f"{domain}, seed {seed}": Cell(domain, seed)
-        for domain in config.domains
-        for seed in range(config.first_seed, config.first_seed + config.seeds)
-    }
-    kept = KeptRows(config.out / CELLS, identity(config))
-    rows = compute_cells(functools.partial(rows_of, config), cells, Row, where, kept)
-    write_rows(config.out, rows)
-    summary = Summary(rows)
-    write_figure(rewards_figure(summary), config.out / "rewards.png")
-    print(summary.table())
-    print(f"\nIn {config.out}: config.json, rows.csv, rewards.png, and {CELLS}, from which an interrupted run goes on.")
-    return summary
+    with opened_folder(config.out, config):
+        cells = {
+            f"{domain}, seed {seed}": Cell(domain, seed)
+            for domain in config.domains
+            for seed in range(config.first_seed, config.first_seed + config.seeds)
+        }
+        kept = KeptRows(config.out / CELLS, identity(config))
+        rows = compute_cells(functools.partial(rows_of, config), cells, Row, where, kept)
+        write_rows(config.out, rows)
+        summary = Summary(rows)
+        write_figure(rewards_figure(summary), config.out / "rewards.png")
+        print(summary.table())
+        print(f"\nIn {config.out}: config.json, rows.csv, rewards.png,")
+        print(f"and {CELLS}, from which an interrupted run goes on.")
+        return summary

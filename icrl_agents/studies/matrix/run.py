@@ -12,13 +12,14 @@ import torch
 from icrl_agents.execution import executor
 from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
+from icrl_agents.studies.description import identity
 from icrl_agents.studies.matrix import tables
 from icrl_agents.studies.matrix.config import MatrixConfig
 from icrl_agents.studies.matrix.data import Cell
 from icrl_agents.studies.matrix.evaluation import CONSTRUCTED, LINEAR, MODELS, SOFTMAX, Row, folder_of, rows_of
 from icrl_agents.studies.matrix.figures import depth_figure, matrix_figure
 from icrl_agents.studies.matrix.summary import Summary
-from icrl_agents.studies.results import identity, open_folder, write_rows
+from icrl_agents.studies.results import opened_folder, write_rows
 from icrl_agents.studies.transfer.trajectories import default_cache
 from icrl_agents.transformer import InContextTransformer
 
@@ -52,20 +53,20 @@ def run(config: MatrixConfig) -> Summary:
     """
     check_device(config.device)
     chosen = executor(config.executor, workers=config.workers)
-    open_folder(config.out, config, config.cache or default_cache())
-    kept = KeptRows(config.out / CELLS, identity(config))
-    cells = cells_of(config)
-    if gone := kept.forget([name for name, cell in cells.items() if not is_saved(config, cell)]):
-        said = f"{len(gone)} cell(s) with a damaged or missing transformer; computing those cells again."
-        warnings.warn(f"{config.out / MODELS}: {said}", stacklevel=2)
-    rows = compute_cells(functools.partial(rows_of, config), cells, Row, chosen, kept)
-    summary = Summary(rows)
-    write_rows(config.out, rows)
-    write_rows(config.out, weights(config, cells.values()), "weights.csv")
-    print(_report(config, summary))
-    matrix_figure(summary, config.out / "matrix.png")
-    depth_figure(summary, config.out / "depth.png")
-    return summary
+    with opened_folder(config.out, config, config.cache or default_cache()):
+        kept = KeptRows(config.out / CELLS, identity(config))
+        cells = cells_of(config)
+        if gone := kept.forget([name for name, cell in cells.items() if not is_saved(config, cell)]):
+            said = f"{len(gone)} cell(s) with a damaged or missing transformer; computing those cells again."
+            warnings.warn(f"{config.out / MODELS}: {said}", stacklevel=2)
+        rows = compute_cells(functools.partial(rows_of, config), cells, Row, chosen, kept)
+        summary = Summary(rows)
+        write_rows(config.out, rows)
+        write_rows(config.out, weights(config, cells.values()), "weights.csv")
+        print(_report(config, summary))
+        matrix_figure(summary, config.out / "matrix.png")
+        depth_figure(summary, config.out / "depth.png")
+        return summary
 
 
 def cells_of(config: MatrixConfig) -> dict[str, Cell]:

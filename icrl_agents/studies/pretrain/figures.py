@@ -20,6 +20,7 @@ from icrl_agents.pretraining.model import construction, random_transformer
 from icrl_agents.studies.pretrain.generalisation import GeneralisationRow
 from icrl_agents.studies.pretrain.statistics import bootstrap_band
 from icrl_agents.studies.pretrain.summary import DIVERGED
+from icrl_agents.studies.results import write_figure
 from icrl_agents.transformer import InContextTransformer
 
 COLOURS = ("#0b6fb8", "#d97706", "#15803d", "#7c3aed")
@@ -72,7 +73,7 @@ def training_figure(results: Sequence[PretrainResult], path: Path) -> None:
         axis.grid(alpha=0.25, linewidth=0.5)
         if len(curves) > 1:
             axis.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def attention_figure(result: PretrainResult, path: Path) -> None:
@@ -98,7 +99,7 @@ def attention_figure(result: PretrainResult, path: Path) -> None:
                 axis.set_ylabel(name)
             if name.startswith("layer") and column == len(pictures) - 1:
                 figure.colorbar(image, ax=axis, shrink=0.8)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def generalisation_figure(rows: Sequence[GeneralisationRow], path: Path) -> None:
@@ -123,7 +124,7 @@ def generalisation_figure(rows: Sequence[GeneralisationRow], path: Path) -> None
     truth = "exact values" if rows[0].measure == "value" else "Monte-Carlo returns"
     axes[0, 0].set_ylabel(f"relative error against {truth}")
     axes[0, 0].legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def _pictures(transformer: InContextTransformer, result: PretrainResult) -> dict[str, np.ndarray]:

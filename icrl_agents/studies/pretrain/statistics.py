@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 RESAMPLES = 1000
-LEVEL = 0.95
+ENDS = (0.025, 0.975)
+"""Of the 95 % intervals."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,7 +18,7 @@ class Band:
     Args:
         centre: Interquartile mean.
         low: Lower end of the 95 % interval.
-        high: Upper end.
+        high: Upper end; not finite where samples are not in more than 2.5 % of the resamples' middle halves.
     """
 
     centre: np.ndarray
@@ -27,6 +28,8 @@ class Band:
 
 def interquartile_mean(samples: np.ndarray) -> np.ndarray:
     """Mean of the middle half along the first axis, the samples at its ends counted in part.
+
+    What lies outside that half is not read, infinities neither; NaN counts as larger than every number.
 
     Args:
         samples: ``(n, …)`` with n ≥ 1.
@@ -38,7 +41,8 @@ def interquartile_mean(samples: np.ndarray) -> np.ndarray:
     n = len(ordered)
     edges = np.arange(n + 1) / n
     share = np.clip(np.minimum(edges[1:], 0.75) - np.maximum(edges[:-1], 0.25), 0.0, None)
-    return np.tensordot(share / share.sum(), ordered, axes=1)
+    middle = share > 0.0
+    return np.tensordot(share[middle] / share.sum(), ordered[middle], axes=1)
 
 
 def bootstrap_band(strata: list[np.ndarray], rng: np.random.Generator) -> Band:
@@ -54,5 +58,6 @@ def bootstrap_band(strata: list[np.ndarray], rng: np.random.Generator) -> Band:
     for _ in range(RESAMPLES):
         chosen = [stratum[rng.integers(len(stratum), size=len(stratum))] for stratum in strata]
         draws.append(interquartile_mean(np.concatenate(chosen)))
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    with np.errstate(invalid="ignore"):  # between two infinities
+        low, high = np.quantile(np.nan_to_num(draws, nan=np.inf, posinf=np.inf, neginf=-np.inf), ENDS, axis=0)
     return Band(interquartile_mean(np.concatenate(strata)), low, high)

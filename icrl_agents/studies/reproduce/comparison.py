@@ -84,4 +84,6 @@ def _difference(before: str | None, now: str | None) -> float:
         x, y = float(before or "text"), float(now or "text")
     except ValueError:
         return math.inf
+    if x == y:  # 0.0 and −0.0 too
+        return 0.0
     return abs(x - y) / max(abs(x), abs(y)) if math.isfinite(x) and math.isfinite(y) else math.inf

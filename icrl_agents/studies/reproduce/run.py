@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from icrl_agents.studies.description import NOT_RESULTS, versions
 from icrl_agents.studies.reproduce.comparison import Comparison, compare, table
 from icrl_agents.studies.reproduce.config import ReproduceConfig
-from icrl_agents.studies.results import NOT_RESULTS, ROWS, open_folder, read_folder, versions
+from icrl_agents.studies.results import ROWS, opened_folder, read_folder
 
 Studies = Mapping[str, tuple[type, Callable[[Any], int]]]
 """Studies by name: the class of their configuration, and the function that runs them."""
@@ -40,12 +41,12 @@ def run(config: ReproduceConfig, studies: Studies) -> int:
             out = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="icrl-")))
         again, study = rebuilt(described, out, studies, trust=config.trust)
         if config.out is not None:
-            open_folder(out, config)
+            stack.enter_context(opened_folder(out, config))
         study(again)
         results = out / "out"
         files = [path for path in sorted(config.from_.glob("*.csv")) if not path.match(BEFORE)]
         compared = [each for path in files for each in compare(path, results / path.name)]
-    return _verdict(config, described, compared)
+    return _verdict(config, described, versions(again), compared)
 
 
 def rebuilt(
@@ -92,9 +93,10 @@ def _typed(expected: Any, value: Any) -> Any:  # noqa: ANN401 - a type, and what
     return Path(value) if Path in (expected, *typing.get_args(expected)) and value is not None else value
 
 
-def _verdict(config: ReproduceConfig, described: dict[str, Any], compared: list[Comparison]) -> int:
+def _verdict(
+    config: ReproduceConfig, described: dict[str, Any], here: dict[str, str], compared: list[Comparison]
+) -> int:
     print(f"\n{table(compared, config.tolerance)}\n")
-    here = versions()
     for name in sorted(here.keys() | described["versions"].keys()):
         before, now = described["versions"].get(name, "none"), here.get(name, "none")
         if before != now:

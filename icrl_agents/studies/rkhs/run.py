@@ -7,8 +7,9 @@ import functools
 from icrl_agents.execution import executor
 from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
+from icrl_agents.studies.description import identity
 from icrl_agents.studies.medians import coverage
-from icrl_agents.studies.results import identity, open_folder, write_rows
+from icrl_agents.studies.results import opened_folder, write_rows
 from icrl_agents.studies.rkhs.config import RKHSConfig
 from icrl_agents.studies.rkhs.evaluation import Cell, Row, evaluate
 from icrl_agents.studies.rkhs.figures import errors_figure
@@ -27,20 +28,20 @@ def run(config: RKHSConfig) -> Summary:
         check_device(config.device)
     gpus = float(config.device != "cpu")
     chosen = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
-    open_folder(config.out, config)
-    kept = KeptRows(config.out / CELLS, identity(config))
-    rows = compute_cells(functools.partial(rows_of, config), cells_of(config), Row, chosen, kept)
-    write_rows(config.out, rows)
-    summary = Summary(config, rows)
-    print(summary.tables())
-    errors_figure(summary, config.out / "errors.png")
-    figures = ["errors.png"]
-    for dim, draw in {1: curves_figure, 2: maps_figure}.items():
-        if dim in config.dims:
-            draw(config, config.out / f"recovered_{dim}d.png")
-            figures.append(f"recovered_{dim}d.png")
-    print(_caption(config, figures))
-    return summary
+    with opened_folder(config.out, config):
+        kept = KeptRows(config.out / CELLS, identity(config))
+        rows = compute_cells(functools.partial(rows_of, config), cells_of(config), Row, chosen, kept)
+        write_rows(config.out, rows)
+        summary = Summary(config, rows)
+        print(summary.tables())
+        errors_figure(summary, config.out / "errors.png")
+        figures = ["errors.png"]
+        for dim, draw in {1: curves_figure, 2: maps_figure}.items():
+            if dim in config.dims:
+                draw(config, config.out / f"recovered_{dim}d.png")
+                figures.append(f"recovered_{dim}d.png")
+        print(_caption(config, figures))
+        return summary
 
 
 def rows_of(config: RKHSConfig, cell: Cell) -> list[Row]:

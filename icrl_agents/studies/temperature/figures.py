@@ -86,8 +86,8 @@ def similarity_figure(summary: Summary, path: Path) -> None:
         axis.set_yticks(range(len(names)), names if axis is axes[0] else [], fontsize=8)
         for (i, j), ratio in np.ndenumerate(found.ratios):
             clear = i != j and (found.low[i, j] > 1 or found.high[i, j] < 1)
-            dark = abs(float(norm(np.clip(ratio, 1 / MOST, MOST))) - 0.5) > 0.3
-            text = "∞" if np.isposinf(ratio) else f"{ratio:.2f}{'*' if clear else ''}"
+            dark = np.isfinite(ratio) and abs(float(norm(np.clip(ratio, 1 / MOST, MOST))) - 0.5) > 0.3
+            text = "∞" if np.isposinf(ratio) else "–" if np.isnan(ratio) else f"{ratio:.2f}{'*' if clear else ''}"
             axis.text(j, i, text, ha="center", va="center", fontsize=8, color="white" if dark else "black")
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), shrink=0.8, extend="both")
     bar.set_label("loss / that of its own choice\n(*: interval excludes 1)", fontsize=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,7 +26,8 @@ class Offset:
         errors: Geometric means over cells of plain, corrected and centred MSVE over mean G².
         ratio: Corrected over plain MSVE, its geometric mean over cells and seeds, with the ends of its 95 % interval.
         losses: Ratio of the TD losses, corrected over plain, likewise.
-        worse: Share of cells where the correction makes the plain error worse.
+        worse: Share of cells where the correction makes the plain error worse, of those where one of them is finite;
+            NaN where there is none.
     """
 
     method: str
@@ -69,8 +71,14 @@ def offset(summary: Summary, method: str, kernel: str, depth: int) -> Offset:
         (first, second, third),
         _ratio(corrected, plain),
         _ratio(found("corrected_td_loss"), found("td_loss")),
-        float((corrected.mean(1) > plain.mean(1)).mean()),
+        _worse(corrected.mean(1), plain.mean(1)),
     )
+
+
+def _worse(top: np.ndarray, bottom: np.ndarray) -> float:
+    """Share of the cells that tell where ``top`` is larger; NaN where both are infinite in all of them."""
+    tells = np.isfinite(np.minimum(top, bottom))
+    return float((top > bottom)[tells].mean()) if tells.any() else math.nan
 
 
 def _ratio(top: np.ndarray, bottom: np.ndarray) -> tuple[float, float, float]:

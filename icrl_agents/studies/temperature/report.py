@@ -48,7 +48,7 @@ def _matrix(summary: Summary, method: str, measure: Measure) -> str:
     found = similarity(summary, method, measure, summary.kernels)
     lines = [["chosen in", "kernel", "ℓ", *summary.domains]]
     for i, (domain, (kernel, scale)) in enumerate(zip(summary.domains, found.chosen, strict=True)):
-        lines.append([domain, kernel, f"{scale:g}", *(entry(found, i, j) for j in range(len(summary.domains)))])
+        lines.append([domain, kernel, _number(scale, "g"), *(entry(found, i, j) for j in range(len(summary.domains)))])
     what = "projection onto the RKHS by ridge regression" if method == RIDGE else f"{method} TD"
     title = f"{what}: {measure.title} in a domain (column) with the kernel chosen in another (row), over its own choice"
     return f"{title}\n{_aligned(lines)}"
@@ -56,7 +56,7 @@ def _matrix(summary: Summary, method: str, measure: Measure) -> str:
 
 def entry(found: Similarity, i: int, j: int) -> str:
     """A ratio and its interval."""
-    if i == j:
+    if i == j and not np.isnan(found.ratios[i, j]):
         return "1"
     if np.isposinf(found.ratios[i, j]):
         return "overflows"
@@ -74,7 +74,7 @@ def _offsets(summary: Summary) -> str:
                 numbers = [_number(number, ".3g") for number in (*found.sizes, *found.errors)]
                 ratios = [_ratio(*each) for each in (found.ratio, found.losses)]
                 scale = f"{found.length_scale:g}"
-                lines.append([method, kernel, scale, str(depth), *numbers, *ratios, f"{found.worse:.0%}"])
+                lines.append([method, kernel, scale, str(depth), *numbers, *ratios, _number(found.worse, ".0%")])
     title = "The constant offset: its size relative to √(mean G²); plain value errors relative to mean G²"
     return f"{title}\n{_aligned(lines)}"
 

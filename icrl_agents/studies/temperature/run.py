@@ -7,7 +7,8 @@ import functools
 from icrl_agents.execution import executor
 from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
-from icrl_agents.studies.results import identity, open_folder, write_rows
+from icrl_agents.studies.description import identity
+from icrl_agents.studies.results import opened_folder, write_rows
 from icrl_agents.studies.temperature.config import TemperatureConfig
 from icrl_agents.studies.temperature.evaluation import Row, evaluate
 from icrl_agents.studies.temperature.figures import curves_figure, offset_figure, similarity_figure
@@ -31,18 +32,18 @@ def run(config: TemperatureConfig) -> Summary:
         check_device(config.device)
     gpus = float(config.device != "cpu")
     chosen = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
-    open_folder(config.out, config, config.cache or default_cache())
-    kept = KeptRows(config.out / CELLS, identity(config))
-    rows = compute_cells(functools.partial(rows_of, config), cells_of(config.transfer()), Row, chosen, kept)
-    write_rows(config.out, rows)
-    summary = Summary(rows)
-    print(report(summary))
-    print(f"\nIn {config.out}: config.json, cells.jsonl, rows.csv, {', '.join(FIGURES)}.")
-    curves_figure(summary, TD_LOSS, config.out / "td_loss.png")
-    curves_figure(summary, summary.value_error, config.out / "value_error.png")
-    similarity_figure(summary, config.out / "similarity.png")
-    offset_figure(summary, config.out / "offset.png")
-    return summary
+    with opened_folder(config.out, config, config.cache or default_cache()):
+        kept = KeptRows(config.out / CELLS, identity(config))
+        rows = compute_cells(functools.partial(rows_of, config), cells_of(config.transfer()), Row, chosen, kept)
+        write_rows(config.out, rows)
+        summary = Summary(rows)
+        print(report(summary))
+        print(f"\nIn {config.out}: config.json, cells.jsonl, rows.csv, {', '.join(FIGURES)}.")
+        curves_figure(summary, TD_LOSS, config.out / "td_loss.png")
+        curves_figure(summary, summary.value_error, config.out / "value_error.png")
+        similarity_figure(summary, config.out / "similarity.png")
+        offset_figure(summary, config.out / "offset.png")
+        return summary
 
 
 def rows_of(config: TemperatureConfig, cell: tuple[str, Request]) -> list[Row]:

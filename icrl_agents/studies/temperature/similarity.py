@@ -21,7 +21,8 @@ class Similarity:
             as well as its own.
         low: Lower ends of their 95 % intervals, Student's t over seeds; NaN for one seed.
         high: Upper ends.
-        chosen: For each domain, the kernel and length scale that it chooses when all seeds are seen.
+        chosen: For each domain, the kernel and length scale that it chooses when all seeds are seen; – and NaN where
+            none has a finite loss.
     """
 
     ratios: np.ndarray
@@ -52,7 +53,8 @@ def similarity(summary: Summary, method: str, measure: Measure, kernels: Sequenc
         logs.append(np.where(np.isinf(own), math.nan, here[:, chosen].T - np.where(np.isinf(own), 0.0, own)))
     candidates = [(kernel, float(scale)) for kernel in kernels for scale in summary.length_scales]
     mean, half = interval(np.stack(logs))
-    final = [candidates[i] for i in _choices(losses)]
+    best, mean_losses = _choices(losses), losses.mean((1, 2))
+    final = [candidates[i] if np.isfinite(mean_losses[j, i]) else ("–", math.nan) for j, i in enumerate(best)]
     return Similarity(np.exp(mean), np.exp(mean - half), np.exp(mean + half), final)
 
 

@@ -7,7 +7,8 @@ import functools
 from icrl_agents.execution import executor
 from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
-from icrl_agents.studies.results import identity, open_folder, write_rows
+from icrl_agents.studies.description import identity
+from icrl_agents.studies.results import opened_folder, write_rows
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.evaluation import Row, evaluate, evaluators
 from icrl_agents.studies.transfer.failures import failures_table
@@ -28,17 +29,17 @@ def run(config: TransferConfig) -> Summary:
         check_device(config.device)
     gpus = float(config.device != "cpu")
     chosen = executor(config.executor, workers=config.workers, ray_address=config.ray_address, gpus=gpus)
-    open_folder(config.out, config, config.cache or default_cache())
-    kept = KeptRows(config.out / CELLS, identity(config))
-    rows = compute_cells(functools.partial(rows_of, config), cells_of(config), Row, chosen, kept)
-    summary = Summary(rows)
-    write_rows(config.out, rows)
-    print(summary.table())
-    print(_caption(config))
-    print(f"\n{failures_table(summary)}")
-    td_loss_figure(summary, config.out / "td_loss.png")
-    heat_map_figure(summary, config.out / "heat_map.png")
-    return summary
+    with opened_folder(config.out, config, config.cache or default_cache()):
+        kept = KeptRows(config.out / CELLS, identity(config))
+        rows = compute_cells(functools.partial(rows_of, config), cells_of(config), Row, chosen, kept)
+        summary = Summary(rows)
+        write_rows(config.out, rows)
+        print(summary.table())
+        print(_caption(config))
+        print(f"\n{failures_table(summary)}")
+        td_loss_figure(summary, config.out / "td_loss.png")
+        heat_map_figure(summary, config.out / "heat_map.png")
+        return summary
 
 
 def _caption(config: TransferConfig) -> str:

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import warnings
-import zipfile
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +15,7 @@ import numpy as np
 
 from icrl_agents.collection import collect_episodes
 from icrl_agents.episode import Episode
-from icrl_agents.files import check_writable, write_atomically
+from icrl_agents.files import DAMAGE, check_writable, write_atomically
 from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
 
 COLLECTION_VERSION = 1
@@ -165,6 +164,6 @@ def _kept(path: Path, request: Request) -> Trajectories | None:
         return Trajectories.load(path, request)
     except FileNotFoundError:
         return None
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except DAMAGE as error:
         warnings.warn(f"{path}: damaged ({error}); collecting it again.", stacklevel=2)
         return None

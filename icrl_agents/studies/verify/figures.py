@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from icrl_agents.diagnostics import expected_update
 from icrl_agents.kernels import Exponential
+from icrl_agents.studies.results import write_figure
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.decay import DISCOUNTS, FEATURES, SCALES, SETTINGS, STATES, Decay
 from icrl_agents.studies.verify.floor import DEPTHS, Floor, simulate
@@ -35,7 +36,7 @@ def convergence_figure(config: VerifyConfig, decays: Sequence[Decay], path: Path
         axis.set_title(f"population limit, {features.replace('_', '-')} features, γ = {DISCOUNTS[0]:g}")
     _context_panel(axes[1, 0], config)
     _rate_panel(axes[1, 1], decays)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def floor_figure(floor: Floor, path: Path) -> None:
@@ -56,7 +57,7 @@ def floor_figure(floor: Floor, path: Path) -> None:
         f"{floor.limit.shape[1]} chains, measured slope {slope:.3f} ± {error:.2g}".replace("-", "−"), fontsize=10
     )
     axis.legend(frameon=False, fontsize=8)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def neu_figure(lengths: Sequence[int], curves: Sequence[Curve], path: Path) -> None:
@@ -74,7 +75,7 @@ def neu_figure(lengths: Sequence[int], curves: Sequence[Curve], path: Path) -> N
     axis.set(xlabel="context length n", ylabel="NEU = ‖E[δ ∇v̂]‖²")
     axis.set_title(f"median of {curves[0].estimates.shape[-1]} chains, {STATES} states, γ = {GAMMA:g}")
     axis.legend(frameon=False, fontsize=7, **LEGEND)
-    figure.savefig(path, dpi=150)
+    write_figure(figure, path)
 
 
 def _population_panel(axis: Axes, decays: Sequence[Decay]) -> None:

@@ -1,0 +1,71 @@
+"""What a command prints: it outlives readers that leave, terminals without Unicode, and warnings of several lines."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any, TextIO, cast
+
+
+@contextlib.contextmanager
+def patient_output() -> Iterator[None]:
+    """Has what is printed inside lost where its reader has left, as ``head`` does: the command goes on to its end."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode loses signs, not results
+    out, err = (stream and cast(TextIO, _Patient(stream)) for stream in (sys.stdout, sys.stderr))
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            yield
+        finally:
+            print(end="", flush=True)
+
+
+@contextlib.contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Shows each warning as one line on stderr, beside progress bars."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        from tqdm import tqdm
+
+        text = re.sub(r"\x1b\[[0-9;]*m", "", str(message))  # Gymnasium colours its warnings
+        tqdm.write(f"icrl: {' '.join(text.split())}", file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
+class _Patient:
+    """A stream that takes everything once its reader has left."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Writes ``text``, and returns its length."""
+        with self._guarded():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Sends on what is written."""
+        with self._guarded():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # for what its buffer still holds
+            if not isinstance(error, BrokenPipeError):
+                raise OSError(f"{self._stream.name}: cannot be written ({error.strerror}).") from error
