@@ -94,12 +94,15 @@ def check_convergence(
         growth = (_peak(w[..., -1, :] - w[..., -2, :]) / _positive(_peak(w[..., 1, :] - w[..., 0, :]))).flatten()
         bound = value_bound(context).flatten()
         excess = torch.zeros_like(growth) if bounded is None else _peak(bounded.last).flatten() / _positive(bound)
-        index = int((growth / _GROWN + excess / _EXCEEDED).argmax())
-        if not (bool((growth <= _GROWN).all()) and bool((excess <= _EXCEEDED).all())):
-            values = _peak(bounded.at(w).mT).reshape(len(growth), -1)[index] if bounded else None
-            each = w.reshape(-1, *w.shape[-2:])[index]
-            if _judge(each, values, float(bound[index]), float(context.discounts.max()), unit, index, measure):
-                return
+        suspect = ((growth > _GROWN) | (excess > _EXCEEDED)).nonzero().flatten()
+        if len(suspect) > 0:
+            values = _peak(bounded.at(w).mT).reshape(len(growth), -1) if bounded else None
+            flat, gamma = w.reshape(-1, *w.shape[-2:]), float(context.discounts.max())
+            worst_first = suspect[(growth / _GROWN + excess / _EXCEEDED)[suspect].argsort(descending=True)]
+            for i in worst_first.tolist():
+                largest = None if values is None else values[i]
+                if _judge(flat[i], largest, float(bound[i]), gamma, unit, i, measure):
+                    return
         if discounted and w.shape[-2] > _SHORTEST and bool(torch.isinf(bound).any()):
             _check_ends(context, w, unit, bounded, measure)
 

@@ -7,8 +7,8 @@ mean discounted routing to next states: v = M w, w ← w + α(r − G w), G = M 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -99,7 +99,7 @@ def check_sweeps(
         coefficients,
         unit=unit,
         bounded=Bounded(values.detach(), lambda w: K @ w.mT) if isinstance(rule, SoftmaxAttention) else None,
-        measure=partial(measured, rule, context, step_size) if isinstance(K, Tensor) else None,
+        measure=partial(measured, rule, context, step_size, cache(error_dynamics)) if isinstance(K, Tensor) else None,
     )
 
 
@@ -118,9 +118,15 @@ def check_layers(
         check_convergence(context, coefficients[0], unit="layer", discounted=discounted)
 
 
-def measured(rule: Attention, context: Context, step_size: float, index: int) -> Measured:
+def measured(
+    rule: Attention,
+    context: Context,
+    step_size: float,
+    dynamics_of: Callable[[Attention, Context], ErrorDynamics | None],
+    index: int,
+) -> Measured:
     """Spectral radius of I − αG and, under softmax attention, diagonality, of context ``index`` of a flat batch."""
-    dynamics = error_dynamics(rule, context)
+    dynamics = dynamics_of(rule, context)
     if dynamics is None:
         return Measured(0.0)
     operators = dynamics.operator(step_size)

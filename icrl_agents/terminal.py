@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import re
+import stat
 import sys
 import warnings
 from collections.abc import Iterator
@@ -41,11 +43,20 @@ def warnings_as_lines() -> Iterator[None]:
         yield
 
 
+def _is_device(stream: TextIO) -> bool:
+    """Whether ``stream`` is a terminal, also one that has gone away, which ``isatty`` denies."""
+    try:
+        return stat.S_ISCHR(os.fstat(stream.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
 class _Patient:
     """A stream that takes everything once its reader has left."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self._terminal = _is_device(stream)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         return getattr(self._stream, name)
@@ -67,5 +78,6 @@ class _Patient:
             yield
         except OSError as error:
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())  # for what its buffer still holds
-            if not isinstance(error, BrokenPipeError):
+            hung_up = self._terminal and error.errno == errno.EIO
+            if not (isinstance(error, BrokenPipeError) or hung_up):
                 raise OSError(f"{self._stream.name}: cannot be written ({error.strerror}).") from error

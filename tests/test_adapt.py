@@ -15,7 +15,7 @@ from icrl_agents.context import Context
 from icrl_agents.studies.adapt.config import AdaptConfig
 from icrl_agents.studies.adapt.evaluation import ADAPTIVE, FIXED, NAIVE, Row, label
 from icrl_agents.studies.adapt.run import rows_of, run
-from icrl_agents.studies.adapt.summary import FLOOR, LEAVE_ONE_OUT, MIXTURE, Summary
+from icrl_agents.studies.adapt.summary import FLOOR, LEAVE_ONE_OUT, MIXTURE, Summary, _comparison
 from icrl_agents.studies.transfer.run import cells_of
 from icrl_agents.studies.transfer.trajectories import Trajectories, gathered
 from icrl_agents.studies.transfer.truth import held_out_truth
@@ -183,3 +183,11 @@ def test_wrong_settings_are_refused(change, message):
 def test_the_command_says_what_is_wrong(capsys):
     assert main(["adapt", "--caution", "-1"]) == 2
     assert capsys.readouterr().err.startswith("icrl: caution must be")
+
+
+def test_of_one_domain_alone_there_is_no_interval():
+    ratios = np.array([0.5, 2.0, 1.0])
+    alone = _comparison(ratios, [("reach-v3", "low"), ("reach-v3", "mid"), ("reach-v3", "high")])
+    assert str(alone).split() == ["1.000", "2.00", "1"]
+    both = _comparison(ratios, [("reach-v3", "low"), ("reach-v3", "mid"), ("door-open-v3", "high")])
+    assert "[1.000, 1.000]" in str(both)

@@ -272,3 +272,22 @@ def test_episodes_are_cut_at_the_length_asked_for():
     for mode in ("NextStep", "SameStep"):
         with pytest.raises(ValueError, match=r"max_episode_steps: expected None for a vector environment that resets"):
             collect_episodes(vector(mode, (2,)), num_episodes=3, seed=0, max_episode_steps=3)
+
+
+def test_kept_actions_are_those_that_were_chosen_whatever_an_environment_makes_of_them():
+    class Scaled(gym.Env):
+        observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Box(-1, 1, (2,), np.float64)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            action *= 2.0
+            return np.zeros(1, np.float32), float(action.sum()), False, True, {}
+
+    for env in (Scaled(), SyncVectorEnv([Scaled])):
+        (episode,) = collect_episodes(
+            env, seed=0, num_episodes=1, keep_actions=True, policy=lambda *_: np.array([0.5, 0.25])
+        )
+        assert episode.actions.tolist() == [[0.5, 0.25]]
+        assert episode.rewards.tolist() == [1.5]

@@ -153,3 +153,16 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path):
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == "icrl: <stdout>: cannot be written (No space left on device)."
     assert (tmp_path / "a.npz").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal that can go away")
+def test_a_terminal_that_goes_away_ends_no_study(tmp_path):
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-u", "-m", "icrl_agents", *RKHS, "--out", str(tmp_path / "out")]
+    run = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    os.close(ours)  # before the first word, which is then an error of the terminal
+    assert run.wait(100) == 0
+    assert (tmp_path / "out" / "errors.png").exists()

@@ -150,3 +150,17 @@ def test_the_bound_is_that_of_each_context():
     )
     assert value_bound(batch).tolist() == [pytest.approx(10.0), float("inf"), 6.0]
     assert value_bound(Context(np.zeros((0, 1)), [], [], np.zeros((0, 1)))) == 0
+
+
+def test_a_context_is_warned_of_in_any_batch():
+    def walk(seed):
+        rng = np.random.default_rng(seed)
+        x = np.cumsum(rng.standard_normal((31, 3)) * rng.choice([0.3, 1, 1.5]), 0) * rng.choice([0.3, 0.6, 1])
+        x, rewards = x - x.mean(0), rng.standard_normal(30) + rng.choice([0, 1])
+        return Context(x[:-1], rewards, np.full(30, rng.choice([0.9, 0.99])), x[1:])
+
+    evaluator, harmless = WeightedSoftmaxTD(DotProduct(torch.eye(3)), 40), walk(52)  # grows for a while, and decays
+    assert caught(lambda: evaluator.fit(harmless)) == []
+    for batch in ([walk(0)], [walk(0), harmless], [harmless, harmless, walk(0)]):
+        (said,) = caught(lambda batch=batch: evaluator.fit(Context.stack(batch)))
+        assert "spectral radius 1.06808" in said

@@ -166,3 +166,14 @@ def test_episodes_that_all_terminate_have_no_final_observation():
     found = WeightedSoftmaxTD(RBF(0.5), 5, approximation=Nystrom(100)).fit(context)(QUERIES)
     torch.testing.assert_close(found, WeightedSoftmaxTD(RBF(0.5), 5).fit(context)(QUERIES), rtol=1e-6, atol=1e-8)
     assert RBF(1.0)(torch.zeros(0, 3, 2), torch.zeros(0, 4, 2)).shape == (0, 3, 4)
+
+
+@pytest.mark.parametrize("step_size", ["auto", 0.05])
+def test_gradients_of_the_kernel_are_those_without_landmarks(step_size):
+    gradients = []
+    for approximation in (None, Nystrom(60)):
+        kernel = Laplace(0.7).requires_grad_(True)
+        KernelTD(kernel, 10, step_size, approximation).fit(SMALL)(QUERIES).square().sum().backward()
+        assert kernel.length_scale is not None
+        gradients.append(kernel.length_scale.grad)
+    torch.testing.assert_close(*gradients, rtol=1e-6, atol=0)

@@ -153,7 +153,7 @@ def _run(
             for i in np.flatnonzero(ended).tolist():
                 recorders[i].begin(observations[i])
         actions = act(observations, [recorder.running for recorder in recorders])
-        step = copies.step(actions)
+        step = copies.step(copy.deepcopy(actions) if keep_actions else actions)  # an environment may write into them
         observations = step.observations
         for i, recorder in enumerate(recorders):
             if recorder.running:

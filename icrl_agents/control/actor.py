@@ -60,7 +60,7 @@ class Actor(nn.Module):
 
     def forward(self, states: Tensor) -> Distribution:
         """π(· | x) of flat states ``(m, d)``."""
-        output = self.network(states)
+        output = self.network(states.float())
         if isinstance(self.action_space, spaces.Discrete):
             return Categorical(logits=output, validate_args=False)
         return Independent(Normal(output, self.log_deviation.exp(), validate_args=False), 1, validate_args=False)

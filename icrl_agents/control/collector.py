@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
@@ -52,7 +53,10 @@ class Collector:
 
     def __init__(self, copies: OneCopy | VectorCopies, seed: int) -> None:
         self._copies = copies
-        self._row = flattening(copies.observation_space)
+        space = copies.observation_space
+        self._row = flattening(space)
+        # In double precision, an offset is left to be taken away by the critic; the actor is float32 in any case.
+        self._type = np.float64 if isinstance(space, spaces.Box) and space.dtype == np.float64 else np.float32
         self._states = self._flat(copies.reset(seed))
         self._running = np.ones(copies.num_envs, dtype=bool)
         self._returns = np.zeros(copies.num_envs)
@@ -110,7 +114,7 @@ class Collector:
             ValueError: If another one is not finite.
         """
         running = torch.from_numpy(self._running)
-        wrong = (running & ~torch.isfinite(self._states).all(-1)).nonzero()[:, 0].tolist()
+        wrong = (running & ~torch.isfinite(self._states.float()).all(-1)).nonzero()[:, 0].tolist()
         if wrong:
             raise ValueError(
                 f"env: expected observations that are finite as float32, got {self._states[wrong[0]].tolist()} in copy "
@@ -121,4 +125,4 @@ class Collector:
 
     def _flat(self, observations: object) -> Tensor:
         rows = [self._row(observation) for observation in observations]  # type: ignore[attr-defined]
-        return torch.from_numpy(np.stack(rows).astype(np.float32))
+        return torch.from_numpy(np.stack(rows).astype(self._type))

@@ -165,7 +165,7 @@ def _improve(
                 continue
             policy = actor(batch.context.states[chosen])
             ratio = torch.exp(policy.log_prob(batch.actions[chosen]) - batch.log_probs[chosen])
-            A = advantages[chosen]
+            A = advantages[chosen].float()
             A = (A - A.mean()) / (A.std() + 1e-8)
             surrogate = torch.minimum(ratio * A, ratio.clamp(1.0 - config.clip, 1.0 + config.clip) * A)
             loss = -surrogate.mean() - config.entropy * policy.entropy().mean()

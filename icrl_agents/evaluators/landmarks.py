@@ -77,10 +77,11 @@ def far_finals(kernel: Kernel, Z: Tensor, context: Context, most: int) -> Tensor
 
 def inverse_root(kappa: Tensor) -> Tensor:
     """B with B Bᵀ = κ⁺, ``(m, r)``, directions below rounding left out."""
-    if not torch.allclose(kappa, kappa.mT, rtol=1e-6, atol=1e-6 * float(kappa.abs().max())):
+    given = kappa.detach()
+    if not torch.allclose(given, given.mT, rtol=1e-6, atol=1e-6 * float(given.abs().max())):
         raise ValueError("kernel: Nystrom needs a symmetric kernel, got κ(x, y) ≠ κ(y, x).")
     eigenvalues, U = torch.linalg.eigh((kappa + kappa.mT) / 2)
-    if float(eigenvalues[0]) < -1e-6 * float(eigenvalues[-1]):
+    if bool(eigenvalues[0] < -1e-6 * eigenvalues[-1]):
         raise ValueError("kernel: Nystrom needs a positive semi-definite kernel, got one with a negative eigenvalue.")
     kept = eigenvalues > 10 * len(kappa) * torch.finfo(kappa.dtype).eps * eigenvalues[-1]
     return U[:, kept] * eigenvalues[kept].rsqrt()

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -94,7 +95,9 @@ class Nystrom:
             )
         return ValueFunction([attention], [w], given, approximation_error=error)
 
-    def _landmarks(self, rule: Attention, context: Context, generator: torch.Generator) -> tuple[Landmarks, float]:
+    def _landmarks(
+        self, rule: Attention, context: Context, generator: torch.Generator
+    ) -> tuple[Landmarks, float | Tensor]:
         """The landmarks, and the step size that the attention itself has."""
         states = context.states[context.mask]
         kernel = bind_kernel(rule.kernel, states, torch.ones_like(states[:, 0], dtype=torch.bool))
@@ -114,10 +117,10 @@ class Nystrom:
             return landmarks._replace(B=B, mass=mass, far=far, exact=exact), 1.0
         alpha = rule.step_size
         if alpha == "auto" and getattr(kernel, "positive", False):
-            alpha = 1.0 / max(float((kernel(block, Z) @ mass).amax()) for block in states.split(_ROWS))
+            alpha = 1.0 / torch.stack([(kernel(block, Z) @ mass).amax() for block in states.split(_ROWS)]).amax()
         elif alpha == "auto":
-            alpha = float(stable_step_size(kernel, context.states, context.mask))
-        return landmarks, float(alpha)
+            alpha = stable_step_size(kernel, context.states, context.mask)
+        return landmarks, cast(float | Tensor, alpha)
 
     def _error(
         self,
@@ -152,7 +155,7 @@ class Nystrom:
         unit = power_of_two(exact)  # so that no square leaves the type's range
         size = (exact / unit).norm().clamp(min=torch.finfo(exact.dtype).tiny)
         rows = landmarks.rows(context, points)[1].detach()
-        return float(((rows @ (landmarks.B @ a) - exact) / unit).norm() / size)
+        return float(((rows @ (landmarks.B.detach() @ a) - exact) / unit).norm() / size)
 
 
 def _exact(rule: Attention) -> Attention:
@@ -181,7 +184,7 @@ def _moments(landmarks: Landmarks, context: Context) -> tuple[Tensor, Tensor]:
     return landmarks.B.mT @ C @ landmarks.B, landmarks.B.mT @ b
 
 
-def _coefficients(landmarks: Landmarks, context: Context, a: Tensor, alpha: float) -> Tensor:
+def _coefficients(landmarks: Landmarks, context: Context, a: Tensor, alpha: float | Tensor) -> Tensor:
     """w^ℓ = α Σ_{t<ℓ} (R + (γΦ′ − Φ) a_t) for ℓ = 0 … L, ``(L+1, n)``, of ``a (L+1, r)``."""
     sums = torch.nn.functional.pad(a[:-1].cumsum(0), (0, 0, 1, 0))
     depths = torch.arange(len(sums), device=a.device).to(a)[:, None]

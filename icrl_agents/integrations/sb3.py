@@ -7,7 +7,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from icrl_agents.control.critic import Critic, Features, check_evaluator
 from icrl_agents.control.defaults import default_evaluator
@@ -17,14 +17,10 @@ from icrl_agents.value_function import Evaluator
 try:
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
-    from stable_baselines3.common.policies import (
-        ActorCriticCnnPolicy,
-        ActorCriticPolicy,
-        BaseModel,
-        BasePolicy,
-        MultiInputActorCriticPolicy,
-    )
+    from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
     from stable_baselines3.common.utils import obs_as_tensor
+
+    from icrl_agents.integrations.sb3_policies import ActorCnnPolicy, ActorMultiInputPolicy, ActorOnly, extracted
 except ImportError as error:
     raise ImportError(
         f"icrl_agents.integrations.sb3 needs Stable-Baselines3 ({error}); install it with: pip install 'icrl[sb3]', "
@@ -56,7 +52,7 @@ class InContextPPO(PPO):
 
     Raises:
         TypeError: If ``evaluator`` has no ``fit``.
-        ValueError: If ``window`` is not an integer ≥ 1.
+        ValueError: If ``window`` is not an integer ≥ 1, or is larger with a feature extractor that is trained.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {}  # filled below, by the policies of this module
@@ -80,6 +76,11 @@ class InContextPPO(PPO):
         super()._setup_model()
         self.vf_coef = 0.0  # the loss of a class that keeps its value network
         self.critic = Critic(self.evaluator, gae_lambda=self.gae_lambda, window=self.window, features=self.features)
+        if self.window > 1 and any(True for _ in self.policy.pi_features_extractor.parameters()):
+            raise ValueError(
+                f"window: expected 1 with a feature extractor that is trained, got {self.window}; the states of earlier"
+                " rollouts would be those of another network."
+            )
         if isinstance(self.policy, ActorOnly):
             self.policy.critic = self.critic
 
@@ -114,8 +115,13 @@ class _Assessment(BaseCallback):
     def _on_step(self) -> bool:
         dones, infos = self.locals["dones"], self.locals["infos"]
         cut = [bool(done and info.get("TimeLimit.truncated", False)) for done, info in zip(dones, infos, strict=True)]
-        for copy in np.flatnonzero(cut):
-            self._final[len(self._steps), int(copy)] = infos[copy]["terminal_observation"]
+        for i in np.flatnonzero(cut):
+            if infos[i].get("terminal_observation") is None:
+                raise ValueError(
+                    f"env: copy {i} cut an episode short (TimeLimit.truncated) without a terminal_observation in its "
+                    "info, from which to bootstrap; expected what Stable-Baselines3's VecEnvs give."
+                )
+            self._final[len(self._steps), int(i)] = infos[i]["terminal_observation"]
         self._steps.append((self.locals["rewards"].copy(), dones & ~np.array(cut), np.array(cut)))
         self._last = self.locals["new_obs"]
         return True
@@ -123,11 +129,13 @@ class _Assessment(BaseCallback):
     def _on_rollout_end(self) -> None:
         model = cast(InContextPPO, self.model)
         buffer = model.rollout_buffer
+        if isinstance(model.policy, ActorOnly):
+            model.policy.hold_encoder()
         states = self._encoded(buffer.observations, (buffer.buffer_size, buffer.n_envs))
         following = torch.cat([states[1:], self._encoded(self._last, (1, buffer.n_envs))])
-        for (step, copy), observation in self._final.items():
+        for (step, i), observation in self._final.items():
             tensor, _ = model.policy.obs_to_tensor(observation)
-            following[step, copy] = self._features(tensor)[0]
+            following[step, i] = self._features(tensor)[0]
         rollout = Rollout(buffer.n_envs)
         for x, (rewards, terminated, truncated), x_next in zip(states, self._steps, following, strict=True):
             rollout.add(x, rewards, x_next, terminated, truncated)
@@ -158,58 +166,13 @@ class _Assessment(BaseCallback):
         policy = cast(InContextPPO, self.model).policy
         policy.set_training_mode(False)
         with torch.no_grad():
-            return BaseModel.extract_features(policy, observations, policy.pi_features_extractor)
-
-
-class ActorOnly(ActorCriticPolicy):
-    """Takes the value network out of an actor-critic policy, leaving the actor as it was initialised."""
-
-    critic: Critic | None = None
-
-    def _build(self, lr_schedule: Any) -> None:  # noqa: ANN401
-        super()._build(lr_schedule)
-        self.value_net = self.mlp_extractor.value_net = nn.Sequential()
-        self.vf_features_extractor = self.pi_features_extractor
-        rate = lr_schedule(1)
-        self.optimizer = self.optimizer_class(self.parameters(), lr=rate, **self.optimizer_kwargs)  # type: ignore[call-arg]
-
-    def forward(self, obs: Any, deterministic: bool = False) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
-        """Actions, zeros in place of values (they follow at the end of the rollout), and log-probabilities."""
-        distribution = self.get_distribution(obs)
-        actions = distribution.get_actions(deterministic=deterministic)
-        log_prob = distribution.log_prob(actions)
-        return actions.reshape(-1, *self.action_space.shape), _zeros(log_prob), log_prob  # type: ignore[misc]
-
-    def evaluate_actions(self, obs: Any, actions: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:  # noqa: ANN401
-        """Zeros in place of values, log-probabilities and entropies."""
-        distribution = self.get_distribution(obs)
-        log_prob = distribution.log_prob(actions)
-        return _zeros(log_prob), log_prob, distribution.entropy()
-
-    def predict_values(self, obs: Any) -> Tensor:  # noqa: ANN401
-        """Values ``(m, 1)`` by the critic's last fit; zeros before the first rollout.
-
-        Raises:
-            ValueError: If the policy was saved and loaded alone: its critic belongs to the model.
-        """
-        if self.critic is None:
-            raise ValueError("policy: has no critic, so no values; save and load the InContextPPO model instead of it.")
-        states = BaseModel.extract_features(self, obs, self.pi_features_extractor)
-        return self.critic(states)[:, None]
-
-
-class _ActorCnnPolicy(ActorOnly, ActorCriticCnnPolicy):
-    """The actor of ``CnnPolicy``."""
-
-
-class _ActorMultiInputPolicy(ActorOnly, MultiInputActorCriticPolicy):
-    """The actor of ``MultiInputPolicy``."""
+            return extracted(policy, observations, policy.pi_features_extractor)
 
 
 InContextPPO.policy_aliases = {
     "MlpPolicy": ActorOnly,
-    "CnnPolicy": _ActorCnnPolicy,
-    "MultiInputPolicy": _ActorMultiInputPolicy,
+    "CnnPolicy": ActorCnnPolicy,
+    "MultiInputPolicy": ActorMultiInputPolicy,
 }
 
 
@@ -225,7 +188,3 @@ def _warn_of_value_network(settings: dict[str, Any]) -> None:
             UserWarning,
             stacklevel=3,
         )
-
-
-def _zeros(like: Tensor) -> Tensor:
-    return torch.zeros_like(like)[:, None]

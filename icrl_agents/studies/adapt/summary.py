@@ -31,7 +31,7 @@ class Comparison:
     Args:
         ratios: One per cell.
         mean: Their geometric mean.
-        low: Lower end of its 95 % interval, a bootstrap over domains.
+        low: Lower end of its 95 % interval, a bootstrap over domains; NaN of one domain alone.
         high: Upper end.
     """
 
@@ -43,7 +43,8 @@ class Comparison:
     def __str__(self) -> str:
         """Mean, interval, worst ratio, and how many cells lie above 1.25."""
         above = int((self.ratios > LIMIT).sum())
-        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]  {self.ratios.max():5.2f}  {above:4d}"
+        interval = "" if math.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
+        return f"{self.mean:.3f}{interval}  {self.ratios.max():5.2f}  {above:4d}"
 
 
 class Summary:
@@ -131,6 +132,7 @@ def _comparison(ratios: np.ndarray, cells: Sequence[tuple[str, str]]) -> Compari
     drawn = np.random.default_rng(0).integers(len(domains), size=(_REPLICATES, len(domains)))
     totals = sums[drawn].sum(1)
     low, high = np.exp(np.quantile(totals[:, 0] / totals[:, 1], [0.025, 0.975]))
+    low, high = (low, high) if len(domains) > 1 else (np.nan, np.nan)
     return Comparison(ratios, float(np.exp(logs.mean())), float(low), float(high))
 
 

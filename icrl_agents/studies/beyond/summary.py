@@ -55,7 +55,7 @@ class Comparison:
     Args:
         ratios: One per process.
         mean: Their geometric mean.
-        low: Lower end of its 95 % interval, a bootstrap over processes.
+        low: Lower end of its 95 % interval, a bootstrap over processes; NaN of one process alone.
         high: Upper end.
     """
 
@@ -67,7 +67,8 @@ class Comparison:
     def __str__(self) -> str:
         """Mean, interval, and in how many processes the first one is better."""
         better = int((self.ratios < 1).sum())
-        return f"{self.mean:.2g} [{self.low:.2g}, {self.high:.2g}], better in {better} of {len(self.ratios)}"
+        interval = "" if math.isnan(self.low) else f" [{self.low:.2g}, {self.high:.2g}]"
+        return f"{self.mean:.2g}{interval}, better in {better} of {len(self.ratios)}"
 
 
 class Summary:
@@ -112,7 +113,7 @@ class Summary:
         if len(logs) == 0:
             return Comparison(np.zeros(0), math.nan, math.nan, math.nan)
         drawn = np.random.default_rng(0).integers(len(logs), size=(_REPLICATES, len(logs)))
-        low, high = np.exp(np.quantile(logs[drawn].mean(1), [0.025, 0.975]))
+        low, high = np.exp(np.quantile(logs[drawn].mean(1), [0.025, 0.975])) if len(logs) > 1 else (np.nan, np.nan)
         return Comparison(np.exp(logs), float(np.exp(logs.mean())), float(low), float(high))
 
     def tables(self) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from tqdm import tqdm
 
 from icrl_agents.collection import collect_episodes
-from icrl_agents.datasets.minari import dataset_place, write_minari_dataset
+from icrl_agents.datasets.minari_writing import dataset_place, write_minari_dataset
 from icrl_agents.datasets.npz import save_episodes
 from icrl_agents.episode import Episode
 from icrl_agents.files import check_writable, new_folders_on_trial
