@@ -146,6 +146,8 @@ STUDIES: dict[str, tuple[type, Callable[[Any], int]]] = {
     "reproduce": (ReproduceConfig, reproduce),
 }
 """Subcommand: its configuration, which imports no torch, and the function that runs it and returns the exit code."""
+WHOLE = (CollectConfig, EvaluateConfig, VerifyConfig)
+"""Studies that keep nothing before they are done."""
 
 
 @patient_output()
@@ -157,6 +159,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command-line arguments; default those of the process.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    config: Any = None
     try:
         config = parse(arguments)
         study = next(study for kind, study in STUDIES.values() if kind is type(config))
@@ -173,8 +176,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"icrl: there is not enough memory; take smaller numbers ({said}).", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("icrl: interrupted; what is finished is kept, and the same command goes on with it.", file=sys.stderr)
+        print(f"icrl: interrupted; {_after_interruption(config)}.", file=sys.stderr)
         return 130
+
+
+def _after_interruption(config: Any) -> str:  # noqa: ANN401 - one of the configurations in STUDIES, or None
+    """What is left of a study, and what its command does then."""
+    if config is None or isinstance(config, WHOLE) or (isinstance(config, ReproduceConfig) and config.out is None):
+        return "nothing is kept, and the same command begins anew"
+    return "what is finished is kept, and the same command goes on with it"
 
 
 def parse(arguments: Sequence[str]) -> Any:  # noqa: ANN401 - one of the configurations in STUDIES

@@ -99,10 +99,14 @@ def check_convergence(
             values = _peak(bounded.at(w).mT).reshape(len(growth), -1) if bounded else None
             flat, gamma = w.reshape(-1, *w.shape[-2:]), float(context.discounts.max())
             worst_first = suspect[(growth / _GROWN + excess / _EXCEEDED)[suspect].argsort(descending=True)]
-            for i in worst_first.tolist():
-                largest = None if values is None else values[i]
-                if _judge(flat[i], largest, float(bound[i]), gamma, unit, i, measure):
-                    return
+            judged = [
+                (flat[i], None if values is None else values[i], float(bound[i]), gamma, unit, i, measure)
+                for i in worst_first.tolist()
+            ]
+            for each in judged:  # an error of one of them comes before a warning of another
+                _refuse(*each)
+            if any(_warned(*each) for each in judged):
+                return
         if discounted and w.shape[-2] > _SHORTEST and bool(torch.isinf(bound).any()):
             _check_ends(context, w, unit, bounded, measure)
 
@@ -126,7 +130,28 @@ def value_bound(context: Context) -> Tensor:
     return torch.where(gamma < 1.0, rewards / (1.0 - gamma), float("inf"))
 
 
-def _judge(
+def _refuse(
+    w: Tensor,
+    values: Tensor | None,
+    bound: float,
+    gamma: float,
+    unit: str,
+    index: int,
+    measure: Callable[[int], Measured] | None,
+) -> None:
+    """Raises DivergenceError about one context: coefficients ``(L+1, k)``, largest values ``(L+1,)``."""
+    steps = _peak(w.diff(dim=0))
+    if values is not None and bool((values > FACTOR * bound).any()):
+        first = int((values > FACTOR * bound).nonzero()[0])
+        found = f"values leave {FACTOR:g} times r_max/(1 − γ) = {bound:.4g} from {unit} {first} on"
+        raise DivergenceError(_message(found, _measured(steps, index, measure), gamma, unit))
+    if float(steps[-1] / _positive(steps[0])) > GROWTH:
+        first = 1 + int((steps > GROWTH * steps[0]).nonzero()[0])
+        found = f"TD errors have grown more than {GROWTH:.0e}-fold from {unit} {first} on"
+        raise DivergenceError(_message(found, _measured(steps, index, measure), gamma, unit))
+
+
+def _warned(
     w: Tensor,
     values: Tensor | None,
     bound: float,
@@ -135,17 +160,9 @@ def _judge(
     index: int,
     measure: Callable[[int], Measured] | None,
 ) -> bool:
-    """Raises or warns, or returns False, about one context: coefficients ``(L+1, k)``, largest values ``(L+1,)``."""
+    """Whether there was something to warn of about one context; arguments of ``_refuse``."""
     steps = _peak(w.diff(dim=0))
     depth, growth = len(steps), float(steps[-1] / _positive(steps[0]))
-    if values is not None and bool((values > FACTOR * bound).any()):
-        first = int((values > FACTOR * bound).nonzero()[0])
-        found = f"values leave {FACTOR:g} times r_max/(1 − γ) = {bound:.4g} from {unit} {first} on"
-        raise DivergenceError(_message(found, _measured(steps, index, measure), gamma, unit))
-    if growth > GROWTH:
-        first = 1 + int((steps > GROWTH * steps[0]).nonzero()[0])
-        found = f"TD errors have grown more than {GROWTH:.0e}-fold from {unit} {first} on"
-        raise DivergenceError(_message(found, _measured(steps, index, measure), gamma, unit))
     beyond = values is not None and bool((values > _EXCEEDED * bound).any())
     if not beyond and measure is None and depth < _SHORTEST:
         return False
@@ -157,7 +174,7 @@ def _judge(
     found = f"TD errors have grown {growth:.3g}-fold in {depth} {unit}s"
     if values is not None and beyond:
         found = f"values reach {float(values.max()):.4g} in {depth} {unit}s, beyond r_max/(1 − γ) = {bound:.4g}"
-    warnings.warn(_message(found, measured, gamma, unit), DivergenceWarning, stacklevel=5)
+    warnings.warn(_message(found, measured, gamma, unit), DivergenceWarning, stacklevel=6)
     return True
 
 

@@ -22,8 +22,11 @@ from icrl_agents.weighted_context import WeightedContext, weighted
 
 LARGEST_SPECTRUM = 256
 """States up to which all eigenvalues are computed; beyond, the largest one is looked for."""
-_LARGEST_DENSE, _NEAR = 4_000, 0.02
-_KRYLOV, _CHECKED, _SETTLED, _EXHAUSTED, _DOUBLINGS = 240, 40, 1e-8, 1e-10, 20
+NEAR = 0.02
+"""Radii that a Krylov space has not settled are off by a quarter of this at most where that was measured."""
+EXHAUSTED = 1e-10
+"""A Krylov space of which no larger share of a product points outside is invariant, up to rounding."""
+_LARGEST_DENSE, _KRYLOV, _CHECKED, _SETTLED, _FAR_AHEAD = 4_000, 240, 40, 1e-8, 1e6
 _NOTHING = 1e-100
 
 
@@ -55,10 +58,11 @@ class ErrorDynamics(NamedTuple):
         return (identity - step_size * self.system).masked_fill(~self.context.mask[..., None], 0.0)
 
     def endless(self, rule: Attention, index: int) -> bool:
-        """Whether some states of context ``index`` keep more than half of their bootstrapped value for 2²⁰ steps.
+        """Whether some states of context ``index`` keep more than half of their bootstrapped value for 10⁶ steps.
 
         A state hands its value on to its next states, and through their attention to states again, ΓM′. Attention
-        without a normaliser is given one, so that only ends take something away.
+        without a normaliser is given one, so that only ends take something away. Steps are counted geometrically, with
+        that mean, which makes it one linear system.
         """
         passed = self.passed
         if not isinstance(rule, SoftmaxAttention):
@@ -66,9 +70,11 @@ class ErrorDynamics(NamedTuple):
             total = passed.abs().sum(-1, keepdim=True)
             passed = passed.abs() * kept / total.masked_fill(total == 0, 1.0)
         passed = passed.reshape(-1, *passed.shape[-2:])[index]
-        for _ in range(_DOUBLINGS):
-            passed = passed @ passed
-        return bool((passed.sum(-1) > 0.5).any())
+        mask = self.context.mask.reshape(-1, len(passed))[index]
+        ends = torch.full_like(passed[:, 0], 1.0 / _FAR_AHEAD).double()
+        identity = torch.eye(len(passed)).to(ends)
+        kept = torch.linalg.solve(identity - (1.0 - 1.0 / _FAR_AHEAD) * passed.double(), ends)
+        return bool((kept.masked_fill(~mask, 0.0) > 0.5).any())
 
 
 def check_sweeps(
@@ -132,7 +138,7 @@ def measured(
     operators = dynamics.operator(step_size)
     radius = spectral_radius(operators.reshape(-1, *operators.shape[-2:])[index])
     diagonality = float(dynamics.diagonality().flatten()[index]) if isinstance(rule, SoftmaxAttention) else None
-    known = len(dynamics.context) <= LARGEST_SPECTRUM and float(context.discounts.max()) == 1.0
+    known = len(dynamics.context) <= _LARGEST_DENSE and float(context.discounts.max()) == 1.0
     return Measured(radius, diagonality, dynamics.endless(rule, index) if known else None)
 
 
@@ -170,7 +176,7 @@ def spectral_radius(operator: Tensor) -> float:
     if len(operator) <= LARGEST_SPECTRUM:
         return float(largest_eigenvalue(operator.double()))
     found, settled = _arnoldi(operator.double())
-    if settled or abs(found - 1.0) > _NEAR or len(operator) > _LARGEST_DENSE:
+    if settled or abs(found - 1.0) > NEAR or len(operator) > _LARGEST_DENSE:
         return found
     return float(largest_eigenvalue(operator.double()))
 
@@ -189,7 +195,7 @@ def _arnoldi(operator: Tensor) -> tuple[float, bool]:
             z = z - basis[:, : k + 1] @ along
             H[: k + 1, k] += along.cpu()
         H[k + 1, k] = z.norm().cpu()
-        exhausted = float(H[k + 1, k]) <= _EXHAUSTED * length  # what is left is rounding: the space is invariant
+        exhausted = float(H[k + 1, k]) <= EXHAUSTED * length  # what is left is rounding: the space is invariant
         if exhausted or (k + 1) % _CHECKED == 0:
             values, vectors = torch.linalg.eig(H[: k + 1, : k + 1])
             first = int(values.abs().argmax())

@@ -1,10 +1,10 @@
-"""Files that are written whole or not at all, lines that are appended so, and folders that are one process's own."""
+"""Files that are written whole or not at all, lines that are appended so, and folders that are made on trial."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import sys
+import secrets
 import tempfile
 import time
 import tokenize
@@ -12,6 +12,8 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from icrl_agents.locks import check_place
 
 ABANDONED = 3600.0
 """Age in s at which a file that was begun and not finished has no writer left."""
@@ -63,7 +65,7 @@ def create_atomically(path: Path, content: bytes) -> None:
         except FileExistsError:
             raise
         except OSError:  # a file system without links: the name is taken first, and filled then
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
             partial.replace(path)
 
 
@@ -76,7 +78,7 @@ def append_line(path: Path, line: str) -> None:
         OSError: If it cannot be written, naming ``path``.
     """
     with _named(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             before, content = os.fstat(descriptor).st_size, (line + "\n").encode()
             try:
@@ -96,6 +98,7 @@ def check_writable(folder: Path) -> None:
     Raises:
         OSError: If that fails or nothing can be written into it, naming it; a new folder is taken away again.
     """
+    check_place(folder / PARTIAL)
     try:
         with new_folders_on_trial(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -135,35 +138,6 @@ def new_folders_on_trial(folder: Path) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Keeps ``path`` to whoever is inside; that ends with the process, however it ends.
-
-    Where the system or its file system has no locks, nothing is kept.
-
-    Raises:
-        BlockingIOError: If another one is inside.
-        FileNotFoundError: If there is no such file.
-    """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    with contextlib.ExitStack() as stack:
-        try:
-            descriptor = os.open(path, os.O_RDWR)  # some file systems lock only what can be written
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink == 0:
-                raise FileNotFoundError(f"{path}: was taken away meanwhile.")
-        except (BlockingIOError, FileNotFoundError):
-            raise
-        except OSError:
-            pass
-        yield
-
-
 def is_partial(path: Path) -> bool:
     """Whether ``path`` is a file that was begun here and not finished."""
     return path.name.startswith(".") and path.name.endswith(PARTIAL)
@@ -177,14 +151,12 @@ def unfinished(path: Path) -> list[Path]:
 @contextlib.contextmanager
 def _begun(path: Path, content: bytes) -> Iterator[Path]:
     """Gives the file that is to become ``path``, its content on the disk; takes away what is left of it."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL)
-    partial = Path(name)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with partial.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        partial.chmod(0o644)
         yield partial
     finally:
         partial.unlink(missing_ok=True)
@@ -193,6 +165,7 @@ def _begun(path: Path, content: bytes) -> Iterator[Path]:
 @contextlib.contextmanager
 def _named(path: Path) -> Iterator[None]:
     """Has errors say that it is ``path`` that cannot be written; that there is one already says so itself."""
+    check_place(path)
     try:
         yield
     except FileExistsError:

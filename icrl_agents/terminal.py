@@ -11,17 +11,19 @@ import stat
 import sys
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 
 @contextlib.contextmanager
 def patient_output() -> Iterator[None]:
     """Has what is printed inside lost where its reader has left, as ``head`` does: the command goes on to its end."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without Unicode loses signs, not results
-    out, err = (stream and cast(TextIO, _Patient(stream)) for stream in (sys.stdout, sys.stderr))
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with contextlib.ExitStack() as stack:
+        for redirected, stream in ((contextlib.redirect_stdout, sys.stdout), (contextlib.redirect_stderr, sys.stderr)):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")  # a terminal without Unicode loses signs, not results
+            stream = stream or stack.enter_context(_nowhere())
+            stack.enter_context(redirected(cast(TextIO, _Patient(stream))))
         try:
             yield
         finally:
@@ -41,6 +43,14 @@ def warnings_as_lines() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.showwarning = show
         yield
+
+
+@contextlib.contextmanager
+def _nowhere() -> Iterator[TextIO]:
+    """Gives a stream to a command that was begun without one; it takes that one's number, in children too."""
+    with Path(os.devnull).open("w", encoding="utf-8") as stream:
+        os.set_inheritable(stream.fileno(), True)
+        yield stream
 
 
 def _is_device(stream: TextIO) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from icrl_agents.command_line import main
+from icrl_agents.command_line import STUDIES, main
 from icrl_agents.terminal import warnings_as_lines
 
 MISTAKES = {
@@ -153,6 +153,37 @@ def test_output_that_cannot_be_written_is_one_line(tmp_path):
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == "icrl: <stdout>: cannot be written (No space left on device)."
     assert (tmp_path / "a.npz").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a shell that closes streams")
+@pytest.mark.parametrize("closed", ["2>&-", ">&- 2>&-"])
+def test_closed_streams_change_neither_results_nor_exit_code(closed, tmp_path):
+    command = [sys.executable, "-m", "icrl_agents", *RKHS[:-1], "processes", "--workers", "1"]
+    done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command, "--out", str(tmp_path / "out")], check=False)
+    assert done.returncode == 0
+    assert (tmp_path / "out" / "errors.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        (["collect", "CartPole-v1", "--num-steps", "9", "--out", "a.npz"], False),
+        (["evaluate", "CartPole-v1"], False),
+        (["verify"], False),
+        (["reproduce", "--from", "there"], False),
+        (["reproduce", "--from", "there", "--out", "here"], True),
+        (RKHS, True),
+    ],
+    ids=["collect", "evaluate", "verify", "reproduce", "reproduce into a folder", "rkhs"],
+)
+def test_an_interruption_says_what_is_kept(arguments, kept, monkeypatch, capsys):
+    def interrupted(config):
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(STUDIES, arguments[0], (STUDIES[arguments[0]][0], interrupted))
+    assert main(arguments) == 130
+    said = "what is finished is kept, and the same command goes on with it" if kept else "nothing is kept"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal that can go away")

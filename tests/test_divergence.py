@@ -164,3 +164,17 @@ def test_a_context_is_warned_of_in_any_batch():
     for batch in ([walk(0)], [walk(0), harmless], [harmless, harmless, walk(0)]):
         (said,) = caught(lambda batch=batch: evaluator.fit(Context.stack(batch)))
         assert "spectral radius 1.06808" in said
+
+
+def test_an_error_of_one_context_comes_before_a_warning_of_another():
+    def walk(seed):
+        rng = np.random.default_rng(seed)
+        x = np.cumsum(rng.standard_normal((31, 3)) * rng.choice([0.3, 1, 1.5]), 0) * rng.choice([0.3, 0.6, 1])
+        x, rewards = x - x.mean(0), rng.standard_normal(30) * rng.choice([0.01, 1]) + rng.choice([0, 1])
+        return Context(x[:-1], rewards, np.full(30, rng.choice([0.5, 0.9, 0.99])), x[1:])
+
+    evaluator = WeightedSoftmaxTD(DotProduct(torch.eye(3)), 40)
+    for bad in (6, 13, 67):
+        for poor in (0, 2, 4, 10, 15, 18, 22, 31):
+            with pytest.raises(DivergenceError, match=r"values leave 10 times|TD errors have grown more than"):
+                evaluator.fit(Context.stack([walk(poor), walk(bad)]))

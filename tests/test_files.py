@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from icrl_agents import files
-from icrl_agents.files import check_can_be_made, check_writable, create_atomically, locked, write_atomically
+from icrl_agents.files import append_line, check_can_be_made, check_writable, create_atomically, write_atomically
 
 
 def test_a_file_is_replaced_whole(tmp_path):
@@ -21,6 +21,18 @@ def test_a_file_is_replaced_whole(tmp_path):
         write_atomically(path, content)
         assert path.read_bytes() == content
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a umask")
+@pytest.mark.parametrize("umask", [0o077, 0o002])
+@pytest.mark.parametrize("write", [write_atomically, create_atomically, lambda path, _: append_line(path, "line")])
+def test_who_may_read_and_write_a_file_is_the_users_choice(write, umask, tmp_path):
+    before = os.umask(umask)
+    try:
+        write(tmp_path / "file", b"content")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
 def test_a_failure_names_the_file_and_leaves_nothing_behind(tmp_path):
@@ -104,24 +116,6 @@ def test_a_folder_can_be_checked_while_others_write_into_it(tmp_path):
     while writer.is_alive():
         check_writable(tmp_path)
     assert len(list(tmp_path.iterdir())) == 200
-
-
-def test_a_file_is_kept_to_one_and_a_killed_process_keeps_nothing(tmp_path):
-    (tmp_path / "file").touch()
-    with locked(tmp_path / "file"), pytest.raises(BlockingIOError), locked(tmp_path / "file"):
-        pass
-    code = "import sys, time, pathlib\nfrom icrl_agents.files import locked\n"
-    code += "with locked(pathlib.Path(sys.argv[1])): print(flush=True); time.sleep(60)"
-    command = [sys.executable, "-c", code, str(tmp_path / "file")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        process.stdout.readline()  # pyright: ignore[reportOptionalMemberAccess]
-        with pytest.raises(BlockingIOError), locked(tmp_path / "file"):
-            pass
-        process.send_signal(signal.SIGKILL)
-    with locked(tmp_path / "file"):
-        pass
-    with pytest.raises(FileNotFoundError), locked(tmp_path / "absent"):
-        pass
 
 
 def test_killed_between_two_moves_the_second_file_can_still_be_found(tmp_path):

@@ -1,4 +1,7 @@
-"""Spaces whose columns a Minari dataset would give back in another order."""
+"""Minari datasets: spaces whose columns they would give back in another order, and who may read them."""
+
+import os
+import sys
 
 import gymnasium as gym
 import numpy as np
@@ -33,3 +36,16 @@ def test_keys_that_minari_would_sort_are_refused(root):
     with pytest.raises(ValueError, match=r"keys of its spaces in alphabetical order.* got observation, achieved_goal"):
         write_minari_dataset("goals-v0", Goals(), episodes)
     assert not list(root.rglob("*"))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a umask")
+@pytest.mark.parametrize("umask", [0o077, 0o002])
+def test_who_may_read_a_dataset_is_the_users_choice(umask, root):
+    with gym.make("CartPole-v1") as env:
+        episodes = collect_episodes(env, seed=0, num_episodes=1, keep_actions=True)
+        before = os.umask(umask)
+        try:
+            write_minari_dataset("group-v0", env, episodes)
+        finally:
+            os.umask(before)
+    assert (root / "group-v0").stat().st_mode & 0o777 == 0o777 & ~umask

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from icrl_agents.context import Context
+from icrl_agents.divergence import DivergenceError
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import KernelTD, Nystrom, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, DotProduct, Laplace, Linear
@@ -177,3 +178,15 @@ def test_gradients_of_the_kernel_are_those_without_landmarks(step_size):
         assert kernel.length_scale is not None
         gradients.append(kernel.length_scale.grad)
     torch.testing.assert_close(*gradients, rtol=1e-6, atol=0)
+
+
+def test_values_that_leave_the_possible_ones_are_an_error_as_without_landmarks():
+    rng, episodes = np.random.default_rng(0), []
+    for _ in range(150):
+        walk = 0.1 * rng.standard_normal((3, 2)).cumsum(0)
+        walk[-1] += 3.0  # truncated far out, where all hangs on the nearest states
+        episodes.append(Episode(walk, rng.standard_normal(2) + 1))
+    context = Context.from_episodes(episodes, 0.95)
+    for approximation in (None, Nystrom(1_000)):
+        with pytest.raises(DivergenceError, match="values leave 10 times r_max"):
+            WeightedSoftmaxTD(RBF(0.5), 60, approximation=approximation).fit(context)

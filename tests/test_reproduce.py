@@ -33,7 +33,7 @@ def copied(folder, to):
     return to
 
 
-def test_a_run_is_reproduced_without_touching_its_folder(finished, tmp_path, capsys):
+def test_a_run_is_reproduced_without_touching_its_folder(finished, tmp_path, capsys, monkeypatch):
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
     assert main(["reproduce", "--from", str(finished), "--out", str(tmp_path / "again")]) == 0
     printed = capsys.readouterr().out
@@ -42,6 +42,10 @@ def test_a_run_is_reproduced_without_touching_its_folder(finished, tmp_path, cap
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
     assert (tmp_path / "again" / "out" / "rows.csv").read_bytes() == before["rows.csv"]
     assert len(list((tmp_path / "again" / "cache").iterdir())) == 1  # collected anew
+    monkeypatch.chdir(finished.parent)
+    told = ["reproduce", "--from", finished.name, "--out", str(tmp_path / "again"), "--tolerance", "1e-9"]
+    assert main(told) == 0
+    assert "1 of them finished before" in capsys.readouterr().err
 
 
 def test_rows_that_were_put_aside_are_not_compared(finished, tmp_path, capsys):

@@ -147,6 +147,17 @@ def test_a_folder_is_left_as_it_was_where_a_run_fails_before_any_result(tmp_path
     assert (config.out / "seed_0" / "state").read_text() == "kept"
 
 
+def test_an_empty_folder_that_was_there_stays_where_a_run_fails_before_any_result(tmp_path):
+    config = VerifyConfig(out=tmp_path / "out")
+    config.out.mkdir(mode=0o710)
+    before = config.out.stat()
+    with pytest.raises(ValueError, match="of the options"), results.opened_folder(config.out, config):  # noqa: PT012
+        (config.out / "seed_0").mkdir()
+        raise ValueError("of the options")
+    assert (config.out.stat().st_ino, config.out.stat().st_mode) == (before.st_ino, before.st_mode)
+    assert list(config.out.iterdir()) == []
+
+
 def test_of_two_runs_that_begin_at_once_the_second_is_refused(tmp_path, monkeypatch):
     config = TransferConfig(out=tmp_path / "out")
 

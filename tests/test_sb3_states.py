@@ -16,6 +16,7 @@ pytest.importorskip("stable_baselines3")
 
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
 from icrl_agents.integrations.sb3 import InContextPPO
 
@@ -141,3 +142,29 @@ def test_a_cut_without_a_final_observation_is_named():
     venv.step_wait = step_wait
     with pytest.raises(ValueError, match=r"env: copy 0 cut an episode short .* without a terminal_observation"):
         model.learn(64)
+
+
+class Doubles(Offset):
+    """Observations in double precision of a space in single, as many environments give them."""
+
+    observation_space = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+
+
+@pytest.mark.parametrize("stack", [1, 2])
+def test_observations_of_another_type_than_their_space_are_those_of_the_space(stack):
+    env = DummyVecEnv([Doubles])
+    model = InContextPPO("MlpPolicy", VecFrameStack(env, stack) if stack > 1 else env, EVALUATOR, **SMALL)
+    model.learn(128)
+    states = torch.as_tensor(model.rollout_buffer.observations)
+    with torch.no_grad():
+        assert torch.equal(model.policy.predict_values(states.double()), model.policy.predict_values(states))
+
+
+def test_an_encoder_that_is_not_trained_serves_any_window():
+    class Frozen(Dropped):
+        def __init__(self, space):
+            super().__init__(space)
+            self.network = nn.Sequential(nn.Flatten(), nn.Linear(36 * 36, 4)).requires_grad_(False)
+
+    kwargs = {"features_extractor_class": Frozen}
+    InContextPPO("CnnPolicy", Pictures(), EVALUATOR, window=2, policy_kwargs=kwargs, **SMALL).learn(128)

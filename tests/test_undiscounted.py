@@ -118,3 +118,15 @@ def test_ppo_without_a_discount_or_an_end_says_so():
     with pytest.warns(DivergenceWarning, match=ENDLESS):
         sb3.InContextPPO("MlpPolicy", gym.make("Pendulum-v1"), **small).learn(64)
     assert silent(lambda: sb3.InContextPPO("MlpPolicy", "CartPole-v1", **small).learn(128)).critic.divergences == 0
+
+
+@pytest.mark.parametrize("half", [50, 150, 300])
+@pytest.mark.parametrize("evaluator", [TabularTD(300), WeightedSoftmaxTD(RBF(0.1), 300), KernelTD(RBF(0.1), 300)])
+def test_a_loop_beside_an_episode_that_ends_is_told_of_however_many_states_there_are(half, evaluator):
+    ends, stuck = np.arange(half + 1.0), 1_000.0 + np.arange(2 * half + 1) % half
+    states, after = np.concatenate([ends[:-1], stuck[:-1]]), np.concatenate([ends[1:], stuck[1:]])
+    discounts = np.ones(len(states))
+    discounts[half - 1] = 0.0
+    context = Context(states[:, None], -np.ones(len(states)), discounts, after[:, None])
+    with pytest.warns(DivergenceWarning, match="values have not settled after 300 sweeps: at γ = 1"):
+        evaluator.fit(context)

@@ -108,7 +108,7 @@ class Critic:
         check_context(batch)
         if batch.rewards.ndim != 1:
             raise ValueError(f"batch: expected one without batch dimensions, got shape {tuple(batch.rewards.shape)}.")
-        own = batch if bool(batch.mask.all()) else Context.concatenate([batch])
+        own = Context.concatenate([batch])  # without padding, and a copy of what may be written into
         batches = self._window([*self._batches, own])
         fitted = self._refitted(batches)
         values = self._values(fitted, batch.points)
@@ -159,9 +159,15 @@ class Critic:
         self.divergences = int(state["divergences"])
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Values of ``states (m, d)`` by the last fit, ``(m,)``; 0 before the first."""
+        """Values of ``states (m, d)`` by the last fit, ``(m,)``; 0 before the first.
+
+        Raises:
+            ValueError: If they have another dimension than the states of the fit.
+        """
         if self._fitted is None:
             return states.new_zeros(states.shape[:-1])
+        if states.shape[-1] != self._batches[-1].dim:
+            raise ValueError(f"states: expected shape (m, {self._batches[-1].dim}), got {tuple(states.shape)}.")
         return self._values(self._fitted, states)
 
     def _values(self, fitted: tuple[Features, ValueFunction], states: Tensor) -> Tensor:
@@ -187,7 +193,7 @@ def standardising(context: Context, features: Features | None = None) -> Feature
     unit = near_power_of_two(largest)  # so that no square leaves the type's range
     scaled = states / unit
     mean, deviation = scaled.mean(0), scaled.std(0, correction=0)
-    constant = deviation <= torch.finfo(context.dtype).eps * largest / unit
+    constant = (states == states[:1]).all(0) | (deviation <= torch.finfo(context.dtype).eps * largest / unit)
     unit = unit.masked_fill(constant, 1.0)
     scale = torch.where(constant, 0.0, 1.0 / deviation.masked_fill(constant, 1.0))
 

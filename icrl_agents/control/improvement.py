@@ -200,7 +200,9 @@ def gain_step(scores: Array, *, largest: float, caution: float) -> Array:
         TypeError: If an argument is no real number.
         ValueError: If a number is out of range, or a score is not finite.
     """
-    finite("scores", reals("scores", scores))
+    checked = reals("scores", scores)
+    finite("scores", checked)
+    scores = checked.numpy()
     largest = arguments.real("largest", largest, 1.0, low_open=True)
     scale = np.hypot(scores, arguments.real("caution", caution, 0.0))
     return math.log(largest) * scores / np.where(scale > 0, scale, 1.0)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,8 @@ def write_minari_dataset(
     minari = import_extra("minari", "minari", "A Minari dataset")
     with new_folders_on_trial(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(dir=place.parent, prefix=".icrl-"))
+        partial = place.parent / f".icrl-{secrets.token_hex(4)}"
+        partial.mkdir()
         try:
             storage = storage_module.MinariStorage.new(
                 partial / "data",
@@ -69,7 +70,6 @@ def write_minari_dataset(
             storage.update_metadata(identity | {name: text for name, text in about.items() if text})
             storage.update_episodes(_buffers(env, episodes))
             _make_namespace(dataset_id)
-            partial.chmod(0o755)
             partial.rename(place)
         except OSError:
             if place.exists():

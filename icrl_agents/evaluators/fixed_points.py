@@ -1,11 +1,12 @@
 """The limit of the sweeps, L → ∞, without the sweeps: one linear system, since w ← w + α(r − G w) is affine.
 
-Where G fits into memory it is solved directly; where it does not, by Anderson acceleration of the same iteration.
+Where G fits into memory it is solved directly; where it does not, by a Krylov method, which asks for products alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -13,14 +14,16 @@ from torch import Tensor
 from icrl_agents.attention import Attention, attend
 from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
-from icrl_agents.error_dynamics import ErrorDynamics, error_dynamics, spectral_radius
+from icrl_agents.error_dynamics import EXHAUSTED, NEAR, ErrorDynamics, error_dynamics, spectral_radius
 from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
 from icrl_agents.value_function import ValueFunction
-from icrl_agents.weighted_context import weighted
+from icrl_agents.weighted_context import WeightedContext, weighted
 
-MEMORY = 10
-"""Increments that Anderson acceleration combines."""
-_MOST = 1_000
+TOLERANCE = 1e-11
+"""Largest residual, over the rewards, of a limit that is not solved for directly."""
+MEMORY = 100
+"""Products after which the Krylov method restarts from what it has found."""
+_RESTARTS, _LOOKED = 20, 5
 
 
 def fixed_point(rule: Attention, context: Context, step_size: float) -> ValueFunction:
@@ -41,9 +44,20 @@ def fixed_point(rule: Attention, context: Context, step_size: float) -> ValueFun
         dynamics = error_dynamics(rule, context)
         w = torch.zeros_like(distinct.rewards) if dynamics is None else _solved(dynamics, step_size)
     else:
-        K = attention.over(distinct.points)
-        w = anderson(lambda w: step_size * distinct.td_errors((K @ w[..., None])[..., 0]), distinct.rewards)
+        w = _found(rule, context, step_size).to(context.dtype)
     return ValueFunction([attention], [w[..., None, :]], context)
+
+
+def _found(rule: Attention, context: Context, step_size: float) -> Tensor:
+    """The w of ``_solved`` without a matrix, in float64: step size and rewards are those of the sweeps."""
+    distinct = cast(WeightedContext, weighted(context.to(dtype=torch.float64), always=True))
+    attention = attend(rule, distinct)
+    K = attention.over(distinct.points)
+
+    def passed(w: Tensor) -> Tensor:
+        return step_size * (distinct.rewards - distinct.td_errors((K @ w[..., None])[..., 0]))
+
+    return gmres(passed, step_size * distinct.rewards)
 
 
 def _solved(dynamics: ErrorDynamics, step_size: float) -> Tensor:
@@ -73,44 +87,85 @@ def _check_determined(G: Tensor, scale: Tensor) -> None:
         )
 
 
-def anderson(increment: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
-    """The w at which ``increment(w)`` is 0, found by Anderson acceleration of w ← w + increment(w), from w = 0.
+def gmres(product: Callable[[Tensor], Tensor], right: Tensor) -> Tensor:
+    """The w with A w = b, by the generalised minimal residual method, restarted, for each context of a batch.
 
-    Each step takes the combination of the last ``MEMORY`` ones whose increment would be the smallest if it were
-    affine, as here it is. It converges where the plain iteration does, and sometimes where that does not. Contexts of
-    a batch have steps of their own, and stop when they have converged.
+    Of the w in the span of b, A b, A² b, … each step takes the one whose residual is the smallest: what Anderson
+    acceleration of w ← w + b − A w does too, but from an orthonormal basis, which keeps its digits.
 
     Args:
-        increment: αδ(w), of the shape of ``start``.
-        start: Sets shape and type, ``(*batch, D)``.
+        product: A w, of the shape of ``right``.
+        right: b, ``(*batch, D)``, in double precision.
 
     Raises:
-        DivergenceError: If the increment is not small after 1,000 steps.
+        DivergenceError: If a residual is not small after 20 restarts, or A = αG has eigenvalues so far from 1 that
+            sweeps would diverge.
     """
+    flat = right.reshape(-1, right.shape[-1])
 
-    def moved(w: Tensor) -> Tensor:
-        return increment(w.reshape(start.shape)).reshape(w.shape)
+    def applied(w: Tensor) -> Tensor:
+        return product(w.reshape(right.shape)).reshape(flat.shape)
 
-    w = torch.zeros_like(start).reshape(-1, start.shape[-1])
-    f = moved(w)
-    first = f.abs().amax(-1, keepdim=True)
-    target = torch.finfo(start.dtype).eps ** 0.7 * first
-    steps: list[Tensor] = []
-    changes: list[Tensor] = []
-    for _ in range(_MOST):
-        found = f.abs().amax(-1, keepdim=True) <= target
-        if bool(found.all()):
-            return w.reshape(start.shape)
-        move = f
-        if steps:
-            S, F = torch.stack(steps, -1), torch.stack(changes, -1)
-            move = f - ((S + F) @ torch.linalg.lstsq(F, f[..., None]).solution)[..., 0]
-        move, before = move.masked_fill(found, 0.0), f
-        w = w + move
-        f = torch.where(found, f, moved(w))
-        steps, changes = [*steps, move][-MEMORY:], [*changes, f - before][-MEMORY:]
+    w, residual, size = torch.zeros_like(flat), flat, flat.norm(dim=-1)
+    for restart in range(_RESTARTS + 1):
+        if bool((residual.norm(dim=-1) <= TOLERANCE * size).all()):
+            return w.reshape(right.shape)
+        if restart < _RESTARTS:
+            basis, H = _krylov(applied, residual, TOLERANCE * size)
+            _check_sweeps(H[:, :-1] if restart == 0 else H[:, :0])
+            start = torch.nn.functional.pad(residual.norm(dim=-1)[:, None], (0, H.shape[-1]))
+            w = w + (basis[:, : H.shape[-1]].mT @ _least_squares(H, start)[..., None])[..., 0]
+            residual = flat - applied(w)
+    worst = residual.norm(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
     raise DivergenceError(
-        f"num_sweeps=inf: no limit found; after {_MOST} accelerated sweeps TD errors are still "
-        f"{float((f.abs() / first.clamp(min=torch.finfo(f.dtype).tiny)).max()):.1e} of the rewards; take a narrower "
-        "kernel."
+        f"num_sweeps=inf: no limit found; after {_RESTARTS * MEMORY} steps TD errors are still "
+        f"{float(worst.max()):.1e} of the rewards (context number {int(worst.argmax())}); take a narrower kernel, a "
+        "smaller γ, or finite depth."
     )
+
+
+def _krylov(applied: Callable[[Tensor], Tensor], start: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """An orthonormal basis ``(B, k + 1, D)`` of start, A start, …, and H ``(B, k + 1, k)`` with A V_k = V_{k+1} H."""
+    B, D = start.shape
+    length = start.norm(dim=-1)
+    basis, H = start.new_zeros(B, MEMORY + 1, D), start.new_zeros(B, MEMORY + 1, MEMORY)
+    basis[:, 0] = _over(start, length)
+    for k in range(MEMORY):
+        z = applied(basis[:, k])
+        before = z.norm(dim=-1)
+        for _ in range(2):  # the second time for what rounding has left of the first
+            along = (basis[:, : k + 1] @ z[..., None])[..., 0]
+            z = z - (basis[:, : k + 1].mT @ along[..., None])[..., 0]
+            H[:, : k + 1, k] += along
+        left = z.norm(dim=-1)
+        H[:, k + 1, k] = left.masked_fill(left <= EXHAUSTED * before, 0.0)
+        basis[:, k + 1] = _over(z, H[:, k + 1, k])
+        if (k + 1) % _LOOKED:
+            continue
+        part = H[:, : k + 2, : k + 1]
+        start_k = torch.nn.functional.pad(length[:, None], (0, k + 1))
+        gap = start_k - (part @ _least_squares(part, start_k)[..., None])[..., 0]
+        if bool((gap.norm(dim=-1) <= target / 2).all()):
+            return basis[:, : k + 2], part
+    return basis, H
+
+
+def _least_squares(H: Tensor, right: Tensor) -> Tensor:
+    """The shortest y that minimises ‖H y − b‖, ``(B, k)``: small matrices, some of lower rank."""
+    return (torch.linalg.pinv(H.cpu()) @ right.cpu()[..., None])[..., 0].to(H)
+
+
+def _over(rows: Tensor, length: Tensor) -> Tensor:
+    return rows / length.masked_fill(length == 0, 1.0)[:, None]
+
+
+def _check_sweeps(H: Tensor) -> None:
+    """Raises DivergenceError where the eigenvalues of A = αG, as those of H tell, are clearly not within 1 of 1."""
+    if H.shape[1] == 0:
+        return
+    radius = (1.0 - torch.linalg.eigvals(H.cpu())).abs().amax(-1)
+    if bool((radius > 1.0 + NEAR).any()):
+        raise DivergenceError(
+            f"num_sweeps=inf: the sweeps have no limit on this context (spectral radius {float(radius.max()):.6g}, "
+            f"number {int(radius.argmax())}); take a smaller step_size or a narrower kernel."
+        )

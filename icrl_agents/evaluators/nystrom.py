@@ -23,7 +23,7 @@ from icrl_agents.attention import Attention, BoundAttention, KernelAttention, So
 from icrl_agents.blockwise import LARGEST_MATRIX
 from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
-from icrl_agents.divergence import check_convergence
+from icrl_agents.divergence import Bounded, check_convergence
 from icrl_agents.evaluators.landmarks import Landmarks, far_finals, finals, inverse_root
 from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
 from icrl_agents.magnitudes import power_of_two
@@ -83,7 +83,6 @@ class Nystrom:
             a_history.append(a)
             a = a + alpha * (b + C @ a)
         w = _coefficients(landmarks, context, torch.stack([*a_history, a]), alpha).to(given.dtype)
-        check_convergence(given, w)
         attention = _exact(rule).bind(given.states, given.mask)
         error = self._error(landmarks, attention, context, w[-1], a, generator)
         if not error <= LARGEST_ERROR:
@@ -93,6 +92,8 @@ class Nystrom:
                 RuntimeWarning,
                 stacklevel=4,
             )
+        bounded = self._bounded(rule, attention, given, w) if error <= LARGEST_ERROR else None
+        check_convergence(given, w, bounded=bounded)
         return ValueFunction([attention], [w], given, approximation_error=error)
 
     def _landmarks(
@@ -121,6 +122,18 @@ class Nystrom:
         elif alpha == "auto":
             alpha = stable_step_size(kernel, context.states, context.mask)
         return landmarks, cast(float | Tensor, alpha)
+
+    def _bounded(self, rule: Attention, attention: BoundAttention, context: Context, w: Tensor) -> Bounded | None:
+        """The exact kernel's values at some of the states, under softmax attention, which bounds them."""
+        if not isinstance(rule, SoftmaxAttention):
+            return None
+        some = torch.linspace(0, len(context) - 1, min(self.sample, len(context)), device=context.device).long()
+
+        def at(coefficients: Tensor) -> Tensor:
+            return attention.expand(context.points[some], coefficients.mT)
+
+        with torch.no_grad():
+            return Bounded(at(w[-1:])[:, 0], at)
 
     def _error(
         self,

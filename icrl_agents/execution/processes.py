@@ -12,7 +12,9 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
+from icrl_agents import locks
 from icrl_agents.execution.task import Cell, Outcome, Result, outcome
 
 
@@ -66,7 +68,7 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Gives a pool whose processes end at once when it is left, or when this process ends, however that ends."""
     context = multiprocessing.get_context("spawn")
     theirs, ours = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with, initargs=(theirs,))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(theirs, locks.kept()))
     try:
         yield pool
     finally:
@@ -75,14 +77,15 @@ def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
         theirs.close()
 
 
-def _end_with(connection: Connection) -> None:
-    """Makes a worker end when the other end of ``connection`` is closed."""
+def _begin(connection: Connection, kept: dict[Path, locks.Kept]) -> None:
+    """Makes a worker know its parent's folders, and end when the other end of ``connection`` is closed."""
 
     def watch() -> None:
         with contextlib.suppress(EOFError, OSError):
             connection.recv_bytes()
         os._exit(1)
 
+    locks.also_kept(kept)
     threading.Thread(target=watch, daemon=True).start()
 
 

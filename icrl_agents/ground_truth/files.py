@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from icrl_agents.arrays import check_kind
-from icrl_agents.files import DAMAGE, write_atomically
+from icrl_agents.files import DAMAGE, check_writable, write_atomically
 from icrl_agents.ground_truth.values import GroundTruth
 
 FORMAT = 2
@@ -24,14 +24,14 @@ def kept_truth(path: str | Path, description: Mapping[str, Any], compute: Callab
     """Returns the ground truth in ``path``, or computes it and keeps it there.
 
     Args:
-        path: An ``.npz`` file, its folder there.
+        path: An ``.npz`` file; its folder is made if it is missing.
         description: Everything that the values depend on, ready for JSON: environment, seeds, numbers. Versions of
             the libraries are added to it.
         compute: Called where the file is missing, damaged or of another description, which is told by a warning.
 
     Raises:
         TypeError: If JSON cannot hold the description, or ``compute`` gives no ground truth.
-        OSError: If the file cannot be written.
+        OSError: If the folder cannot be written, which is found out before anything is computed.
     """
     path, described = Path(path), _described(description)
     try:
@@ -40,6 +40,7 @@ def kept_truth(path: str | Path, description: Mapping[str, Any], compute: Callab
         pass
     except DAMAGE as error:
         warnings.warn(f"{path}: not used ({error}); computing it again.", stacklevel=2)
+    check_writable(path.parent)
     truth = compute()
     check_kind("what compute returns", truth, GroundTruth)
     _save(path, described, truth)

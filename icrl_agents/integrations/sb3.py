@@ -76,7 +76,11 @@ class InContextPPO(PPO):
         super()._setup_model()
         self.vf_coef = 0.0  # the loss of a class that keeps its value network
         self.critic = Critic(self.evaluator, gae_lambda=self.gae_lambda, window=self.window, features=self.features)
-        if self.window > 1 and any(True for _ in self.policy.pi_features_extractor.parameters()):
+        extractor = self.policy.pi_features_extractor
+        trained = any(weight.requires_grad for weight in extractor.parameters()) or any(
+            True for _ in extractor.buffers()
+        )
+        if self.window > 1 and trained:
             raise ValueError(
                 f"window: expected 1 with a feature extractor that is trained, got {self.window}; the states of earlier"
                 " rollouts would be those of another network."
@@ -129,8 +133,6 @@ class _Assessment(BaseCallback):
     def _on_rollout_end(self) -> None:
         model = cast(InContextPPO, self.model)
         buffer = model.rollout_buffer
-        if isinstance(model.policy, ActorOnly):
-            model.policy.hold_encoder()
         states = self._encoded(buffer.observations, (buffer.buffer_size, buffer.n_envs))
         following = torch.cat([states[1:], self._encoded(self._last, (1, buffer.n_envs))])
         for (step, i), observation in self._final.items():
@@ -140,6 +142,8 @@ class _Assessment(BaseCallback):
         for x, (rewards, terminated, truncated), x_next in zip(states, self._steps, following, strict=True):
             rollout.add(x, rewards, x_next, terminated, truncated)
         assessment = model.critic.assess(rollout.context(model.gamma))
+        if isinstance(model.policy, ActorOnly):
+            model.policy.hold_encoder()
 
         def by_step(quantity: Tensor) -> np.ndarray:
             return quantity.reshape(buffer.n_envs, buffer.buffer_size).T.numpy(force=True).astype(np.float32)

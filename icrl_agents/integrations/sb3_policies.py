@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import (
@@ -20,10 +21,10 @@ from icrl_agents.control.critic import Critic
 
 
 def extracted(policy: BaseModel, observations: Any, extractor: nn.Module) -> Tensor:  # noqa: ANN401
-    """The features ``(m, d)`` of observations; vectors in double precision as they are, which others are rounded to."""
-    vectors = isinstance(policy.observation_space, spaces.Box) and isinstance(extractor, FlattenExtractor)
-    if vectors and isinstance(observations, Tensor) and observations.dtype == torch.float64:
-        return observations.flatten(1)
+    """The features ``(m, d)`` of observations: vectors of a space in double precision as they are, others in single."""
+    space = policy.observation_space
+    if isinstance(space, spaces.Box) and space.dtype == np.float64 and isinstance(extractor, FlattenExtractor):
+        return observations.double().flatten(1)
     return BaseModel.extract_features(policy, observations, extractor)  # type: ignore[arg-type]
 
 

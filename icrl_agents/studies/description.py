@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-NOT_RESULTS = ("out", "cache", "workers", "executor", "ray_address", "tensorboard")
+NOT_RESULTS = ("out", "cache", "workers", "executor", "ray_address", "tensorboard", "from_", "tolerance", "trust")
 """Settings that decide where and how a run is computed, and not what comes out."""
 _PACKAGES = ("icrl", "gymnasium", "metaworld", "mujoco", "numpy", "scipy", "torch")
 _LEARNER = "stable-baselines3"

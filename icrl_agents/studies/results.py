@@ -18,10 +18,10 @@ from icrl_agents.files import (
     check_writable,
     create_atomically,
     is_partial,
-    locked,
     new_folders_on_trial,
     write_atomically,
 )
+from icrl_agents.locks import is_in_place, locked
 from icrl_agents.studies.description import NOT_RESULTS, describe
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ TIMES = ("seconds",)
 def opened_folder(folder: Path, config: Any, *others: Path) -> Iterator[None]:  # noqa: ANN401 - a dataclass instance
     """Opens ``folder`` as ``open_folder`` does, and keeps it to this run until it is left.
 
-    At an error before any result the folder is taken away again, and so are its new parents.
+    At an error before any result the folder is left empty, or taken away if it is new, and so are its new parents.
+    A folder that is renamed meanwhile is written into no more, nor is another one under its name.
 
     Raises:
         ValueError: As ``open_folder``, or if another run is writing there.
@@ -53,7 +54,8 @@ def opened_folder(folder: Path, config: Any, *others: Path) -> Iterator[None]:  
         try:
             yield
         except Exception:
-            leave_folder(folder)
+            if is_in_place(folder / CONFIG):
+                leave_folder(folder)
             raise
 
 
@@ -84,12 +86,12 @@ def open_folder(folder: Path, config: Any, *others: Path) -> None:  # noqa: ANN4
 
 
 def leave_folder(folder: Path) -> None:
-    """Takes away what ``open_folder`` has made where nothing was added to it, so that other options are not refused."""
+    """Empties ``folder`` where nothing was added to what ``open_folder`` wrote: other options are not refused then."""
     there = sorted(path for path in folder.rglob("*") if not is_partial(path))
     if [path for path in there if not path.is_dir()] == [folder / CONFIG]:
         (folder / CONFIG).unlink()
         with contextlib.suppress(OSError):  # where another run is writing there
-            for place in [path for path in reversed(there) if path.is_dir()] + [folder]:
+            for place in [path for path in reversed(there) if path.is_dir()]:
                 place.rmdir()
 
 

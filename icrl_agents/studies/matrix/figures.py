@@ -58,7 +58,7 @@ def matrix_figure(summary: Summary, path: Path) -> None:
 
 
 def depth_figure(summary: Summary, path: Path) -> None:
-    """Held-out TD loss against depth, weights from all other domains: a panel per target, a style per noise level."""
+    """Held-out TD loss against depth, transferred weights: a panel per target, a style per noise level."""
     columns = min(COLUMNS, len(summary.domains))
     rows = -(-len(summary.domains) // columns)
     figure = _figure(3.3 * columns + 0.4, 2.6 * rows + 1.0)
@@ -83,7 +83,8 @@ def depth_figure(summary: Summary, path: Path) -> None:
     handles.append(Line2D([], [], color="#b91c1c", linewidth=0.7, label=f"{LIMIT:.0%}"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     figure.supylabel("held-out TD loss / loss of v = 0", fontsize=10)
-    figure.suptitle("weights from the other domains' high-noise tasks; band: 95 % interval over seeds", fontsize=9)
+    sources = "the domain's own" if len(summary.domains) == 1 else "the other domains'"
+    figure.suptitle(f"weights from {sources} high-noise tasks; band: 95 % interval over seeds", fontsize=9)
     write_figure(figure, path)
 
 

@@ -105,6 +105,7 @@ def weights(config: MatrixConfig, cells: Iterable[Cell]) -> list[Weights]:
 
 
 def _report(config: MatrixConfig, summary: Summary) -> str:
+    transferred = "Transferred: weights from all other domains.\n" if len(summary.domains) > 1 else ""
     parts = [
         tables.matrix(summary, "TD loss"),
         tables.matrix(summary, "centred value error"),
@@ -114,7 +115,7 @@ def _report(config: MatrixConfig, summary: Summary) -> str:
         f"At L = {config.depth}, on held-out trajectories whose goals were not seen. TD loss: over that of v = 0.\n"
         "Value errors: against Monte-Carlo returns, over their mean square and, centred, over their variance.\n"
         f"Ratios of means over {config.seeds} seed(s) [95 % intervals: jackknife, Student's t].\n"
-        "Transferred: weights from all other domains.\n"
+        f"{transferred}"
         f"In {config.out}: config.json, cells.jsonl, rows.csv, weights.csv, matrix.png, depth.png, models/.",
     ]
     return "\n\n".join(parts)

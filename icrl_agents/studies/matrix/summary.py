@@ -15,6 +15,8 @@ LIMIT = 0.4
 """Cells whose TD loss at full depth is not below this share of that at depth 0 are listed."""
 SMALLEST = 1e-3
 """Ratios with a smaller denominator, in squared units of reward, are left out: nothing divides by almost nothing."""
+EXACT = 1e-9
+"""Share of the variance of the returns that is added to two errors before they are divided: neither is 0."""
 LEVEL = 0.95
 
 Measure = Callable[[Row], tuple[float, float]]
@@ -53,14 +55,14 @@ class Ratio:
         return f"{self.mean:.2g}" + ("" if math.isnan(self.low) else f" [{self.low:.2g}, {self.high:.2g}]")
 
 
-def ratio_of_means(tops: Sequence[float], bottoms: Sequence[float]) -> Ratio:
+def ratio_of_means(tops: Sequence[float], bottoms: Sequence[float], *, smallest: float = SMALLEST) -> Ratio:
     """Σ top / Σ bottom; its logarithm ± t·s with Student's t over the seeds and s of the jackknife."""
     top, bottom = np.asarray(tops, dtype=float), np.asarray(bottoms, dtype=float)
     n = len(top)
-    if bottom.mean() < SMALLEST:
+    if bottom.mean() < smallest:
         return Ratio(math.nan)
     mean = float(top.mean() / bottom.mean())
-    if n < 2 or not 0 < mean < math.inf or ((bottom.sum() - bottom) / (n - 1) < SMALLEST).any():
+    if n < 2 or not 0 < mean < math.inf or ((bottom.sum() - bottom) / (n - 1) < smallest).any():
         return Ratio(mean)
     logs = np.log((top.sum() - top) / (bottom.sum() - bottom))
     half = stdtrit(n - 1, (1 + LEVEL) / 2) * math.sqrt((n - 1) / n * np.square(logs - logs.mean()).sum())
@@ -91,19 +93,31 @@ class Summary:
         rows = self._rows(source, target, noise, model, depth)
         return ratio_of_means(*zip(*map(MEASURES[measure], rows), strict=True))
 
+    @property
+    def transfer(self) -> str:
+        """What the weights of ``transferred`` are."""
+        return "transferred" if len(self.domains) > 1 else "own domain"
+
     def transferred(self, measure: str, target: str, noise: str, model: str, depth: int | None = None) -> Ratio:
-        """The same of weights from all other domains together, each seed averaged over them."""
+        """The same of weights from all other domains together, or of its own if there is none, averaged by seed."""
         sources = [source for source in self.domains if source != target] or [target]
         each = [self._rows(source, target, noise, model, depth) for source in sources]
         pairs = np.array([[MEASURES[measure](row) for row in rows] for rows in each])
         return ratio_of_means(*pairs.mean(0).T)
 
     def against(self, opponent: str, source: str, target: str, noise: str) -> Ratio:
-        """Centred value error of the softmax transformer over that of a linear one, paired by seed."""
-        found = [self._rows(source, target, noise, SOFTMAX)]
+        """Centred value error of the softmax transformer over that of a linear one, paired by seed.
+
+        NaN where the returns vary by almost nothing, or both diverge.
+        """
         where, model = OPPONENTS[opponent]
-        found.append(self._rows(source if where is None else where, target, noise, model))
-        return ratio_of_means(*([row.centred_msve for row in rows] for rows in found))
+        ours = self._rows(source, target, noise, SOFTMAX)
+        theirs = self._rows(source if where is None else where, target, noise, model)
+        variance = float(np.mean([row.return_variance for row in ours]))
+        if variance < SMALLEST:
+            return Ratio(math.nan)
+        errors = ([row.centred_msve / variance + EXACT for row in rows] for rows in (ours, theirs))
+        return ratio_of_means(*errors, smallest=0.0)
 
     def wins(self, opponent: str) -> tuple[int, int, int]:
         """Cells in which the softmax transformer is better, those in which its interval is below 1, and all."""
@@ -113,9 +127,13 @@ class Summary:
 
     def wins_over_best(self) -> tuple[int, int]:
         """Cells in which it is better than the best of all linear models there, in hindsight, and all."""
-        worst = [max(self.against(opponent, *cell).mean for opponent in OPPONENTS) for cell in self.cells]
+        worst = [self._over_best(cell) for cell in self.cells]
         counted = [ratio for ratio in worst if not math.isnan(ratio)]
         return sum(ratio < 1 for ratio in counted), len(counted)
+
+    def _over_best(self, cell: tuple[str, str, str]) -> float:
+        """``against`` the best linear model; those that diverge as it does itself are not counted."""
+        return float(np.fmax.reduce([self.against(opponent, *cell).mean for opponent in OPPONENTS]))
 
     def failures(self) -> list[tuple[tuple[str, str, str], Ratio, str]]:
         """Cells whose relative TD loss is not below the limit, each with its figure and cause."""

@@ -20,8 +20,8 @@ def matrix(summary: Summary, measure: str) -> str:
 
 
 def comparison(summary: Summary, measure: str) -> str:
-    """By target and noise: weights from the other domains, softmax against linear; then those constructed, and LSTD."""
-    header = [f"{measure}: target", "noise", "softmax, transferred", "linear, transferred"]
+    """By target and noise: transferred weights, softmax against linear; then those constructed, and LSTD."""
+    header = [f"{measure}: target", "noise", *(f"{model}, {summary.transfer}" for model in (SOFTMAX, LINEAR))]
     header += ["softmax, constructed", "linear, constructed", CLOSED]
     lines: list[list[str]] = []
     for target in summary.domains:

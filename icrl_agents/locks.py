@@ -1,0 +1,119 @@
+"""Files that one process keeps to itself, and whether they are still where they were when it began to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+_KEPT: dict[Path, Kept] = {}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A file that is kept, whatever its name is by now.
+
+    Args:
+        device: Of its file system.
+        number: Its own, on that device.
+        link: Where systems with ``/proc`` say its present name.
+    """
+
+    device: int
+    number: int
+    link: str
+
+    def is_at(self, path: Path) -> bool:
+        """Whether ``path`` is this file."""
+        try:
+            found = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return (found.st_dev, found.st_ino) == (self.device, self.number)
+
+    def folder(self) -> str | None:
+        """The folder in which it is by now; None if that is not known, or it is in none."""
+        try:
+            found = os.readlink(self.link)
+        except OSError:
+            return None
+        return str(Path(found).parent) if self.is_at(Path(found)) else None
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Keeps ``path`` to whoever is inside; that ends with the process, however it ends.
+
+    Where the system or its file system has no locks, nothing is kept.
+
+    Raises:
+        BlockingIOError: If another one is inside.
+        FileNotFoundError: If there is no such file.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = _opened(path)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found = os.fstat(descriptor)
+            if found.st_nlink == 0:
+                raise FileNotFoundError(f"{path}: was taken away meanwhile.")
+            stack.callback(_KEPT.pop, path.absolute())
+            _KEPT[path.absolute()] = Kept(found.st_dev, found.st_ino, f"/proc/{os.getpid()}/fd/{descriptor}")
+        except (BlockingIOError, FileNotFoundError):
+            raise
+        except OSError:
+            pass
+        yield
+
+
+def kept() -> dict[Path, Kept]:
+    """Returns what this process keeps, for ``also_kept`` in processes that it starts."""
+    return dict(_KEPT)
+
+
+def also_kept(others: Mapping[Path, Kept]) -> None:
+    """Has ``check_place`` know what the process that started this one keeps."""
+    _KEPT.update(others)
+
+
+def is_in_place(path: Path) -> bool:
+    """Whether each file that is kept above ``path`` is still where it was."""
+    return not _lost(path)
+
+
+def check_place(path: Path) -> None:
+    """Asks before ``path`` is written whether the folder that it is in is still the one that it was to be in.
+
+    Raises:
+        OSError: If a file that is kept there, or in a folder above, is not there any more, naming the folder.
+    """
+    for place in _lost(path):
+        folder = _KEPT[place].folder()
+        where = (
+            f"which is {folder} now; the same command with --out {folder} goes on"
+            if folder
+            else "which was renamed or taken away"
+        )
+        raise OSError(f"{place.parent}: is no longer the folder of this run, {where}.")
+
+
+def _lost(path: Path) -> list[Path]:
+    above = path.absolute().parents
+    return [place for place, file in _KEPT.items() if place.parent in above and not file.is_at(place)]
+
+
+def _opened(path: Path) -> int:
+    """Opens what may be another user's; for writing if that is allowed, as some file systems lock nothing else."""
+    try:
+        return os.open(path, os.O_RDWR)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY)
