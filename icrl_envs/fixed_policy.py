@@ -129,6 +129,8 @@ def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN40
     Raises:
         ValueError: If the shape is not the space's, a number is not finite, or a discrete action is not in it.
     """
+    if callable(getattr(action, "detach", None)):  # a tensor of a network
+        action = action.detach().cpu().numpy()
     if isinstance(space, spaces.Box):
         array = np.asarray(action)
         if array.dtype.kind not in "fiu" or array.shape != space.shape or not np.isfinite(array).all():

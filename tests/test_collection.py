@@ -291,3 +291,36 @@ def test_kept_actions_are_those_that_were_chosen_whatever_an_environment_makes_o
         )
         assert episode.actions.tolist() == [[0.5, 0.25]]
         assert episode.rewards.tolist() == [1.5]
+
+
+def test_copies_of_different_tasks_become_a_batch():
+    def make(*seeds):
+        return SyncVectorEnv([lambda seed=seed: gym.make("icrl/LoopChain-v0", task_seed=seed) for seed in seeds])
+
+    assert collect(make(0, 1), num_steps=5, gamma=0.9, seed=0).rewards.shape == (2, 5)
+    assert collect(make(3, 3), num_steps=5, gamma=0.9, seed=0).rewards.shape == (10,)
+    assert collect(make(0, 1), num_steps=5, gamma=0.9, seed=0, stack=False).rewards.shape == (10,)
+
+
+@pytest.mark.parametrize(("name", "flag"), [("terminated", np.nan), ("truncated", None), ("terminated", "False")])
+def test_flags_that_are_neither_true_nor_false_are_refused(name, flag):
+    class Odd(gym.Env):
+        observation_space, action_space = spaces.Box(-1, 1, (1,)), spaces.Discrete(2)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action):
+            flags = {"terminated": False, "truncated": np.int64(0)} | {name: flag}
+            return np.zeros(1, np.float32), 0.0, flags["terminated"], flags["truncated"], {}
+
+    with pytest.raises(ValueError, match=f"env: expected {name} to be True or False, got"):
+        collect(Odd(), num_steps=3, gamma=0.9, seed=0)
+
+
+def test_an_action_that_is_a_tensor_with_a_gradient_is_its_number():
+    weight = torch.full((1,), 0.5, requires_grad=True)
+    (episode,) = collect_episodes(
+        gym.make("Pendulum-v1"), seed=0, num_steps=2, keep_actions=True, policy=lambda *_: 2 * weight
+    )
+    assert episode.actions.tolist() == [[1.0], [1.0]]

@@ -50,7 +50,8 @@ def collect(
         max_episode_steps: As of ``collect_episodes``.
         stack: False for one context of all transitions, ``(n, d)``, copy after copy; True for a batch with one
             context per copy, ``(N, n, d)``, padded where the copies have different lengths. Default: True where the
-            copies are known to be different tasks.
+            copies are known to be different tasks: those of ``icrl_envs``'s vector environments, and of a
+            ``SyncVectorEnv`` of its environments with different ``task_seed``s.
 
     Raises:
         TypeError: As ``collect_episodes``.
@@ -64,7 +65,7 @@ def collect(
     """
     gamma = arguments.real("gamma", gamma, 0.0, 1.0)
     copies = copies_of(env)
-    stack = isinstance(env.unwrapped, ProcessVectorEnv) if stack is None else arguments.flag("stack", stack)
+    stack = _are_different_tasks(env) if stack is None else arguments.flag("stack", stack)
     if stack and num_episodes is not None and arguments.integer("num_episodes", num_episodes, 1) < copies.num_envs:
         raise ValueError(
             f"num_episodes: expected one or more for each of {copies.num_envs} copies to stack, got {num_episodes}."
@@ -73,6 +74,13 @@ def collect(
     if stack:
         return Context.stack([_context_of_copy(i, episodes, gamma) for i, episodes in enumerate(by_copy)])
     return Context.from_episodes([episode for episodes in by_copy for episode in episodes], gamma)
+
+
+def _are_different_tasks(env: AnyEnv) -> bool:
+    if isinstance(env.unwrapped, ProcessVectorEnv):
+        return True
+    copies = getattr(env.unwrapped, "envs", ())
+    return len({getattr(each.unwrapped, "task_seed", None) for each in copies}) > 1
 
 
 def collect_episodes(

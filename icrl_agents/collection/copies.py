@@ -59,10 +59,11 @@ class OneCopy:
         """Takes the action.
 
         Raises:
-            ValueError: If the reward is not one real number.
+            ValueError: If the reward is not one real number, or a flag neither true nor false.
         """
         self._observation, reward, terminated, truncated, _ = self._env.step(actions[0])
-        return Step([self._observation], [self._observation], _rewards(reward, 1), [terminated], [truncated])
+        flags = ([_flag(name, flag)] for name, flag in (("terminated", terminated), ("truncated", truncated)))
+        return Step([self._observation], [self._observation], _rewards(reward, 1), *flags)
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
         """The model's deterministic action."""
@@ -158,6 +159,13 @@ def _rewards(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked he
         expected = "a reward that is one real number" if count == 1 else f"{count} rewards, real numbers"
         raise ValueError(f"env: expected {expected}, got {given!r}.")
     return float_rows("rewards", array).astype(np.float64).reshape(count)
+
+
+def _flag(name: str, given: Any) -> bool:  # noqa: ANN401 - checked here
+    array = np.asarray(given)
+    if array.dtype.kind not in "biuf" or array.size != 1 or array.item() not in (0, 1):
+        raise ValueError(f"env: expected {name} to be True or False, got {given!r}.")
+    return bool(array.item())
 
 
 def _with_final(observations: Sequence[Any], ended: np.ndarray, info: Any) -> Sequence[Any]:  # noqa: ANN401
