@@ -18,14 +18,13 @@ from icrl_agents.attention import Attention, BoundAttention, SoftmaxAttention, a
 from icrl_agents.blockwise import BlockwiseMatrix
 from icrl_agents.context import Context
 from icrl_agents.divergence import Bounded, Measured, check_convergence, check_finite
+from icrl_agents.krylov import arnoldi
 from icrl_agents.weighted_context import WeightedContext, weighted
 
 LARGEST_SPECTRUM = 256
 """States up to which all eigenvalues are computed; beyond, the largest one is looked for."""
 NEAR = 0.02
 """Radii that a Krylov space has not settled are off by a quarter of this at most where that was measured."""
-EXHAUSTED = 1e-10
-"""A Krylov space of which no larger share of a product points outside is invariant, up to rounding."""
 _LARGEST_DENSE, _KRYLOV, _CHECKED, _SETTLED, _FAR_AHEAD = 4_000, 240, 40, 1e-8, 1e6
 _NOTHING = 1e-100
 
@@ -175,33 +174,26 @@ def spectral_radius(operator: Tensor) -> float:
     """
     if len(operator) <= LARGEST_SPECTRUM:
         return float(largest_eigenvalue(operator.double()))
-    found, settled = _arnoldi(operator.double())
+    found, settled = _on_krylov_space(operator.double())
     if settled or abs(found - 1.0) > NEAR or len(operator) > _LARGEST_DENSE:
         return found
     return float(largest_eigenvalue(operator.double()))
 
 
-def _arnoldi(operator: Tensor) -> tuple[float, bool]:
-    """The largest |eigenvalue| by Arnoldi's iteration from a fixed random vector, and whether it has settled."""
-    D, device = len(operator), operator.device
-    basis, H = operator.new_zeros(D, _KRYLOV + 1), torch.zeros(_KRYLOV + 1, _KRYLOV, dtype=operator.dtype)
-    start = torch.randn(D, generator=torch.Generator().manual_seed(0), dtype=operator.dtype).to(device)
-    basis[:, 0], found = start / start.norm(), math.inf
-    for k in range(_KRYLOV):
-        z = operator @ basis[:, k]
-        length = float(z.norm())
-        for _ in range(2):  # the second time for what rounding has left of the first
-            along = basis[:, : k + 1].mT @ z
-            z = z - basis[:, : k + 1] @ along
-            H[: k + 1, k] += along.cpu()
-        H[k + 1, k] = z.norm().cpu()
-        exhausted = float(H[k + 1, k]) <= EXHAUSTED * length  # what is left is rounding: the space is invariant
-        if exhausted or (k + 1) % _CHECKED == 0:
-            values, vectors = torch.linalg.eig(H[: k + 1, : k + 1])
-            first = int(values.abs().argmax())
-            found = float(values[first].abs())
-            residual = float(H[k + 1, k] * vectors[-1, first].abs() / vectors[:, first].norm())
-            if exhausted or residual <= _SETTLED * found:
-                return found, True
-        basis[:, k + 1] = z / z.norm()
+def _on_krylov_space(operator: Tensor) -> tuple[float, bool]:
+    """The largest |eigenvalue| on the Krylov space of a fixed random vector, and whether it has settled."""
+    start, found = (
+        torch.randn(1, len(operator), generator=torch.Generator().manual_seed(0), dtype=operator.dtype),
+        math.inf,
+    )
+    for basis, H in arnoldi(lambda v: v @ operator.mT, start.to(operator.device), _KRYLOV):
+        k = basis.shape[1] - 1
+        left = float(H[0, -1, -1])
+        if left > 0 and k % _CHECKED:
+            continue
+        values, vectors = torch.linalg.eig(H[0, :-1].cpu())
+        first = int(values.abs().argmax())
+        found = float(values[first].abs())
+        if left * float(vectors[-1, first].abs() / vectors[:, first].norm()) <= _SETTLED * found:
+            return found, True
     return found, False

@@ -14,8 +14,9 @@ from torch import Tensor
 from icrl_agents.attention import Attention, attend
 from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
-from icrl_agents.error_dynamics import EXHAUSTED, NEAR, ErrorDynamics, error_dynamics, spectral_radius
+from icrl_agents.error_dynamics import NEAR, ErrorDynamics, error_dynamics, spectral_radius
 from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
+from icrl_agents.krylov import arnoldi, least_squares
 from icrl_agents.value_function import ValueFunction
 from icrl_agents.weighted_context import WeightedContext, weighted
 
@@ -111,10 +112,10 @@ def gmres(product: Callable[[Tensor], Tensor], right: Tensor) -> Tensor:
         if bool((residual.norm(dim=-1) <= TOLERANCE * size).all()):
             return w.reshape(right.shape)
         if restart < _RESTARTS:
-            basis, H = _krylov(applied, residual, TOLERANCE * size)
-            _check_sweeps(H[:, :-1] if restart == 0 else H[:, :0])
-            start = torch.nn.functional.pad(residual.norm(dim=-1)[:, None], (0, H.shape[-1]))
-            w = w + (basis[:, : H.shape[-1]].mT @ _least_squares(H, start)[..., None])[..., 0]
+            basis, H = _space(applied, residual, TOLERANCE * size)
+            if restart == 0:
+                _check_sweeps(H[:, :-1])
+            w = w + (basis[:, :-1].mT @ least_squares(H, _first(residual, H))[..., None])[..., 0]
             residual = flat - applied(w)
     worst = residual.norm(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
     raise DivergenceError(
@@ -124,45 +125,26 @@ def gmres(product: Callable[[Tensor], Tensor], right: Tensor) -> Tensor:
     )
 
 
-def _krylov(applied: Callable[[Tensor], Tensor], start: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """An orthonormal basis ``(B, k + 1, D)`` of start, A start, …, and H ``(B, k + 1, k)`` with A V_k = V_{k+1} H."""
-    B, D = start.shape
-    length = start.norm(dim=-1)
-    basis, H = start.new_zeros(B, MEMORY + 1, D), start.new_zeros(B, MEMORY + 1, MEMORY)
-    basis[:, 0] = _over(start, length)
-    for k in range(MEMORY):
-        z = applied(basis[:, k])
-        before = z.norm(dim=-1)
-        for _ in range(2):  # the second time for what rounding has left of the first
-            along = (basis[:, : k + 1] @ z[..., None])[..., 0]
-            z = z - (basis[:, : k + 1].mT @ along[..., None])[..., 0]
-            H[:, : k + 1, k] += along
-        left = z.norm(dim=-1)
-        H[:, k + 1, k] = left.masked_fill(left <= EXHAUSTED * before, 0.0)
-        basis[:, k + 1] = _over(z, H[:, k + 1, k])
-        if (k + 1) % _LOOKED:
+def _space(applied: Callable[[Tensor], Tensor], start: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The Krylov space in which the residual is below ``target (B,)``, or that of ``MEMORY`` products."""
+    basis = H = start.new_zeros(len(start), 0, 0)
+    for basis, H in arnoldi(applied, start, MEMORY):  # noqa: B007 - the last one is used
+        if H.shape[-1] % _LOOKED:
             continue
-        part = H[:, : k + 2, : k + 1]
-        start_k = torch.nn.functional.pad(length[:, None], (0, k + 1))
-        gap = start_k - (part @ _least_squares(part, start_k)[..., None])[..., 0]
+        right = _first(start, H)
+        gap = right - (H @ least_squares(H, right)[..., None])[..., 0]
         if bool((gap.norm(dim=-1) <= target / 2).all()):
-            return basis[:, : k + 2], part
+            break
     return basis, H
 
 
-def _least_squares(H: Tensor, right: Tensor) -> Tensor:
-    """The shortest y that minimises ‖H y − b‖, ``(B, k)``: small matrices, some of lower rank."""
-    return (torch.linalg.pinv(H.cpu()) @ right.cpu()[..., None])[..., 0].to(H)
-
-
-def _over(rows: Tensor, length: Tensor) -> Tensor:
-    return rows / length.masked_fill(length == 0, 1.0)[:, None]
+def _first(start: Tensor, H: Tensor) -> Tensor:
+    """``start`` in the basis that begins with it, ``(B, k + 1)``."""
+    return torch.nn.functional.pad(start.norm(dim=-1)[:, None], (0, H.shape[-1]))
 
 
 def _check_sweeps(H: Tensor) -> None:
     """Raises DivergenceError where the eigenvalues of A = αG, as those of H tell, are clearly not within 1 of 1."""
-    if H.shape[1] == 0:
-        return
     radius = (1.0 - torch.linalg.eigvals(H.cpu())).abs().amax(-1)
     if bool((radius > 1.0 + NEAR).any()):
         raise DivergenceError(
