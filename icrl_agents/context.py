@@ -342,11 +342,16 @@ def _discount(gamma: float) -> float:
 
 
 def check_context(context: Context) -> None:
-    """Raises TypeError, saying how to make one, if ``context`` is no Context."""
+    """Raises TypeError, saying how to make one, if ``context`` is no Context, or would be rounded."""
     if not isinstance(context, Context):
         raise TypeError(
             f"context: expected a Context, got {type(context).__name__}; Context.from_episodes(episodes, gamma) makes "
             "one of episodes, Context.stack(contexts) a batch of several."
+        )
+    if context.dtype == torch.float32 and torch.is_autocast_enabled(context.device.type):
+        raise TypeError(
+            f"context: torch.autocast would round {context.dtype} to {torch.get_autocast_dtype(context.device.type)}; "
+            "call this within torch.autocast(..., enabled=False), or take a float64 context."
         )
 
 

@@ -184,3 +184,19 @@ def test_the_gradient_of_lstd_is_that_of_differences_where_singular_values_coinc
 
     assert torch.autograd.gradcheck(value, states.clone().requires_grad_(True), atol=1e-6)
     assert float(value(states.clone().requires_grad_(True)).detach()) == pytest.approx(float(value(states)), rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "ridge", "kind"), [(5, 8, 0.1, ""), (5, 8, 0.0, ""), (9, 4, 0.1, "dead"), (9, 4, 0.1, "copy")]
+)
+def test_the_gradient_of_lstd_knows_of_directions_that_no_state_shows(n, d, ridge, kind):
+    rng = np.random.default_rng(0)
+    states = torch.as_tensor(rng.normal(size=(n + 1, d)))
+    if kind:
+        states[:, 3] = 0.0 if kind == "dead" else states[:, 2]
+    rewards, query = torch.as_tensor(rng.normal(size=n)), torch.as_tensor(rng.normal(size=d))
+
+    def value(x):
+        return LSTD(ridge).fit(Context(x[:-1], rewards, torch.full((n,), 0.9).double(), x[1:]))(query)
+
+    assert torch.autograd.gradcheck(value, states.clone().requires_grad_(True), atol=1e-5)

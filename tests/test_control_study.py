@@ -75,7 +75,7 @@ def test_a_small_run_writes_everything_and_goes_on_where_it_was(tmp_path, capsys
     [
         (["--critics", "neural"], "neural"),
         (["--environments", "Pong-v5"], "Pong-v5"),
-        (["--environments", "Acrobot-v1"], "no run with both"),
+        (["--environments", "Acrobot-v1"], "no such run with Acrobot-v1"),
         (["--seeds", "0"], "seeds must be an integer"),
         (["--steps", "-1"], "steps must be an integer"),
         (["--workers", "-1"], "workers must be an integer"),
@@ -193,3 +193,16 @@ def test_areas_first_passages_and_scores(tmp_path):
     assert sum(line.startswith("all, scored 0 to 1") for line in table) == 2
     curves_figure(summary, tmp_path / "curves.png", early=True)
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"critics": ("softmax", "lstd", "learned")}, "critics: the preset 'quick' has no such run with lstd, learned"),
+        ({"environments": ("CartPole-v1", "Acrobot-v1")}, "environments: the preset 'quick' .* with Acrobot-v1"),
+        ({"preset": "standard", "critics": ("kernel",), "environments": ("Pendulum-v1",)}, "no such run with"),
+    ],
+)
+def test_what_a_preset_does_not_have_is_refused_and_not_left_out(options, message):
+    with pytest.raises(ValueError, match=message):
+        ControlConfig(**options)

@@ -206,3 +206,14 @@ def test_numpy_integers_are_counts():
 def test_complex_kernels_are_refused():
     with pytest.raises(ValueError, match=r"kernel: expected real numbers, got torch\.complex128"):
         evaluators.KernelTD(lambda x, y: torch.exp(1j * (x @ y.mT)), 3).fit(CONTEXT)
+
+
+def test_mixed_precision_is_refused_where_it_would_round():
+    single = CONTEXT.to(dtype=torch.float32)
+    value = evaluators.LSTD(0.1).fit(single)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for call in (lambda: evaluators.WeightedSoftmaxTD(KERNEL, 3).fit(single), lambda: value(POINTS.tolist())):
+            with pytest.raises(TypeError, match=r"torch\.autocast would round torch\.float32 to torch\.bfloat16"):
+                call()
+        expected = evaluators.WeightedSoftmaxTD(KERNEL, 3).fit(CONTEXT)(POINTS)
+    assert torch.equal(evaluators.WeightedSoftmaxTD(KERNEL, 3).fit(CONTEXT)(POINTS), expected)

@@ -18,8 +18,8 @@ from icrl_agents.arrays import as_tensor, finite, floating, same_shape
 from icrl_agents.attention import SoftmaxAttention, check_step_size
 from icrl_agents.context import Context
 from icrl_agents.divergence import check_finite
-from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
 from icrl_agents.evaluators.sweeps import check_num_sweeps
+from icrl_agents.evaluators.systems import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
 from icrl_agents.kernels import Kernel
 
 

@@ -5,9 +5,8 @@ Systems are solved in float64, whatever the context's type, and never inverted. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Integral, Real
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -16,14 +15,12 @@ from icrl_agents.arrays import finite
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
+from icrl_agents.evaluators.systems import check_ridge, each_context, solved
 from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
 from icrl_agents.magnitudes import near_power_of_two, power_of_two
 from icrl_agents.value_function import ValueFunction
 from icrl_agents.weighted_context import read_points
-
-SMALLEST_RECIPROCAL_CONDITION = 1e-12
-"""Systems below it are refused: fewer than four digits of their solution would be meaningful."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +45,13 @@ class LSTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
-        _check_ridge(self.ridge)
+        check_ridge(self.ridge)
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function of ``context``.
+
+        Where the states do not span all dimensions and there is no ridge, its gradient is that along changes of the
+        states that keep it so: any other makes a jump.
 
         Raises:
             ValueError: If the values are not determined, saying what is singular.
@@ -63,7 +63,7 @@ class LSTD:
         def solve(valid: Tensor, x: Tensor, x_next: Tensor, rewards: Tensor) -> Tensor:
             return self._weights(x[valid], x_next[valid], rewards[valid], epsilon)
 
-        w = _each(solve, context, x, x_next, context.rewards)
+        w = each_context(solve, context, x, x_next, context.rewards)
         return ValueFunction([features], [w[..., None, :]], context)
 
     def _weights(self, x: Tensor, x_next: Tensor, rewards: Tensor, epsilon: float) -> Tensor:
@@ -85,7 +85,8 @@ class LSTD:
             spanned = relative * torch.linalg.qr(relative * U)[0]
             basis = spanned @ torch.linalg.inv(s[:, None] * U.mT @ spanned)
         sent, gram = W * s * (s.square() + ridge).rsqrt(), torch.eye(rank).to(s)
-        if x.requires_grad:  # in a basis that is held, since that of equal singular values has no gradient
+        if x.requires_grad:
+            basis = _differentiable(x, basis, unit, smallest, ridge)
             sent = x @ basis
             gram = sent.mT @ sent + ridge * basis.mT @ basis
         operator = gram - sent.mT @ (x_next @ basis)
@@ -96,7 +97,7 @@ class LSTD:
                 f"{len(torch.unique(x, dim=0))} distinct states of the context span (d = {x.shape[-1]})"
             )
 
-        u = _solve(operator, sent.mT @ rewards, 1.0, singular, self.ridge)
+        u = solved(operator, sent.mT @ rewards, 1.0, singular, self.ridge)
         return basis @ u / unit
 
 
@@ -122,7 +123,7 @@ class KernelLSTD:
     def __post_init__(self) -> None:
         """Checks the arguments."""
         check_kernel(self.kernel)
-        _check_ridge(self.ridge)
+        check_ridge(self.ridge)
         if not isinstance(self.normalise, bool):
             raise TypeError(f"normalise: expected True or False, got {self.normalise!r}.")
 
@@ -139,7 +140,7 @@ class KernelLSTD:
         index = context.successors[..., None].expand(*context.successors.shape, len(context))
         K_next = context.discounts[..., None] * torch.gather(weights, -2, index)
         own = weights[..., : len(context), :]
-        w = _each(self._weights, context, own, own - K_next, context.states, context.rewards)
+        w = each_context(self._weights, context, own, own - K_next, context.states, context.rewards)
         return ValueFunction([attention], [w[..., None, :]], context)
 
     def _weights(self, valid: Tensor, own: Tensor, operator: Tensor, states: Tensor, rewards: Tensor) -> Tensor:
@@ -160,7 +161,7 @@ class KernelLSTD:
             return f"KernelLSTD: K − γK′ + ridge·I is singular, of rank {found} over the {len(counts)} distinct states"
 
         scale = own[valid][:, valid].abs().max()
-        total = _solve(system, mean(rewards[valid, None])[:, 0], scale, singular, self.ridge)
+        total = solved(system, mean(rewards[valid, None])[:, 0], scale, singular, self.ridge)
         w = rewards.new_zeros(len(valid))
         w[valid] = (total / counts)[group]
         return w
@@ -197,49 +198,23 @@ class MonteCarlo:
         return ValueFunction([attention], [returns[..., None, :]], context)
 
 
+def _differentiable(x: Tensor, basis: Tensor, unit: Tensor, smallest: float, ridge: Tensor | float) -> Tensor:
+    """The basis for gradients: held, since that of equal singular values has none, but of all that may change.
+
+    With a ridge that is every direction; without one, what the states span, which moves with them.
+    """
+    rank, dim = basis.shape[1], len(basis)
+    if rank == dim:
+        return basis
+    if bool(torch.as_tensor(ridge) > 0):
+        rest = torch.linalg.svd(basis.mT, full_matrices=True)[2][rank:].mT
+        return torch.cat([basis, rest / torch.as_tensor(ridge).sqrt()], dim=1)
+    relative = (unit / unit.max()).expand(dim)[:, None]
+    scaled = x * relative[:, 0]
+    return relative * (torch.linalg.pinv(scaled, rtol=smallest) @ (scaled @ (basis / relative)))
+
+
 def _units(x: Tensor) -> Tensor:
     """A power of two near the largest |x| of each column, ``(d,)``; 1 where there is none."""
     largest = x.detach().abs().amax(0) if len(x) else x.new_zeros(x.shape[1])
     return torch.where(largest > 0, near_power_of_two(largest), 1.0)
-
-
-def _check_ridge(ridge: float) -> None:
-    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= ridge <= torch.finfo(torch.float64).max:
-        raise ValueError(f"ridge: expected a finite number ≥ 0, got {ridge!r}.")
-
-
-def _each(solve: Callable[..., Tensor], context: Context, *tensors: Tensor) -> Tensor:
-    """Applies ``solve(mask, *tensors)`` to each context of a batch, in float64."""
-    batch = context.mask.shape[:-1]
-    flat = [t.double().reshape(batch.numel(), *t.shape[len(batch) :]) for t in tensors]
-    mask = context.mask.reshape(batch.numel(), len(context))
-    solved = torch.stack([solve(*each) for each in zip(mask, *flat, strict=True)])
-    return solved.reshape(*batch, *solved.shape[1:]).to(context.dtype)
-
-
-def reciprocal_condition(matrix: Tensor, scale: Tensor | float) -> Tensor:
-    """1 / (‖A⁻¹‖₁ max(‖A‖₁, scale)), ``(*batch,)``, of ``matrix (*batch, D, D)``, a difference of terms of that size.
-
-    Where the terms cancel, what is left is rounding, of which the condition number by itself tells nothing.
-    """
-    norm = torch.linalg.matrix_norm(matrix, 1)
-    found = 1.0 / torch.linalg.cond(matrix, p=1) * norm / torch.maximum(norm, torch.as_tensor(scale).to(norm))
-    return torch.where(norm > 0, found, 0.0)
-
-
-def _solve(
-    matrix: Tensor, right: Tensor, scale: Tensor | float, singular: Callable[[int], str], ridge: float
-) -> Tensor:
-    """Solves ``matrix @ x = right``; ValueError if that is singular or hopelessly ill-conditioned."""
-    if len(matrix) == 0:
-        return right
-    reciprocal = float(reciprocal_condition(matrix, scale).detach())
-    if not reciprocal >= SMALLEST_RECIPROCAL_CONDITION:
-        rank = int(torch.linalg.matrix_rank(matrix))
-        remedy = f"larger than {ridge:g}" if ridge else f"> 0, for instance {1e-6 * len(right):g}"
-        raise ValueError(
-            f"{singular(rank)} (reciprocal condition number {reciprocal:.0e}), so the context does not determine "
-            f"the values, as with γ = 1 and no termination or with a kernel too wide for the distances between states; "
-            f"pass ridge {remedy}."
-        )
-    return torch.linalg.solve(matrix, right)

@@ -15,7 +15,7 @@ from icrl_agents.attention import Attention, attend
 from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.error_dynamics import NEAR, ErrorDynamics, error_dynamics, spectral_radius
-from icrl_agents.evaluators.closed_forms import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
+from icrl_agents.evaluators.systems import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
 from icrl_agents.krylov import arnoldi, least_squares
 from icrl_agents.value_function import ValueFunction
 from icrl_agents.weighted_context import WeightedContext, weighted

@@ -168,10 +168,19 @@ class ControlConfig:
             arguments.integer("steps", self.steps, 1)
         arguments.seeds(1 if self.seeds is None else self.seeds, self.first_seed)
         check_execution(self.executor, self.workers, self.ray_address)
-        if not self.cells():
-            raise ValueError(
-                f"environments and critics: the preset {self.preset!r} has no run with both; try the preset 'full'."
-            )
+        self._check_choice()
+
+    def _check_choice(self) -> None:
+        """Refuses what the preset does not have, so that nothing asked for is left out in silence."""
+        cells = self.cells()
+        found = {"environments": {cell.environment for cell in cells}, "critics": {cell.critic for cell in cells}}
+        for name, given in (("environments", self.environments), ("critics", self.critics)):
+            missing = [each for each in given or () if each not in found[name]]
+            if missing:
+                raise ValueError(
+                    f"{name}: the preset {self.preset!r} has no such run with {', '.join(missing)}; "
+                    "try the preset 'full'."
+                )
 
     @property
     def folder(self) -> Path:
