@@ -7,6 +7,7 @@ import io
 import re
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -187,6 +188,12 @@ def _after_interruption(config: Any) -> str:  # noqa: ANN401 - one of the config
     return "what is finished is kept, and the same command goes on with it"
 
 
+def _at_home(word: str) -> str:
+    """``--out=~/x`` with the home folder that a shell leaves alone there."""
+    option, sign, value = word.partition("=")
+    return f"{option}{sign}{Path(value).expanduser()}" if option[:2] == "--" and value[:1] == "~" else word
+
+
 def parse(arguments: Sequence[str]) -> Any:  # noqa: ANN401 - one of the configurations in STUDIES
     """Returns the configuration that the arguments spell.
 
@@ -205,7 +212,7 @@ def parse(arguments: Sequence[str]) -> Any:  # noqa: ANN401 - one of the configu
                 {name: kind for name, (kind, _) in STUDIES.items()},
                 prog="icrl",
                 description="In-context policy evaluation: studies that end in a table, rows and figures.",
-                args=list(arguments),
+                args=[_at_home(word) for word in arguments],
             )
     except SystemExit as exit_:
         if exit_.code == 0:

@@ -8,14 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from icrl_agents.adaptive import AdaptiveTD
 from icrl_agents.command_line import main
+from icrl_agents.constructions import linear_td
 from icrl_agents.context import Context
+from icrl_agents.diagnostics import td_loss
 from icrl_agents.studies.adapt.config import AdaptConfig
 from icrl_agents.studies.adapt.evaluation import ADAPTIVE, FIXED, NAIVE, Row, label
 from icrl_agents.studies.adapt.run import rows_of, run
 from icrl_agents.studies.adapt.summary import FLOOR, LEAVE_ONE_OUT, MIXTURE, Summary, _comparison
+from icrl_agents.studies.transfer.evaluation import _scores, _Target
 from icrl_agents.studies.transfer.run import cells_of
 from icrl_agents.studies.transfer.trajectories import Trajectories, gathered
 from icrl_agents.studies.transfer.truth import held_out_truth
@@ -191,3 +195,14 @@ def test_of_one_domain_alone_there_is_no_interval():
     assert str(alone).split() == ["1.000", "2.00", "1"]
     both = _comparison(ratios, [("reach-v3", "low"), ("reach-v3", "mid"), ("door-open-v3", "high")])
     assert "[1.000, 1.000]" in str(both)
+
+
+def test_a_transformer_that_diverges_in_depth_has_its_losses_before_that():
+    rng = np.random.default_rng(0)
+    x, rewards = rng.normal(size=(21, 2)), rng.normal(size=20)
+    context = Context(x[:-1], rewards, np.full(20, 0.5), x[1:])
+    target = _Target(context, context.returns()[0], torch.ones(20, dtype=torch.float64), None)
+    losses = _scores(linear_td(2, 400, step_size=5.0), context, target, [0, 1, 400])["td_loss"]
+    assert losses[0] == pytest.approx(np.mean(rewards**2))
+    assert losses[1] == pytest.approx(float(td_loss(linear_td(2, 1, step_size=5.0).fit(context), context, [1])))
+    assert losses[2] == math.inf

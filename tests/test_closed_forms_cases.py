@@ -200,3 +200,11 @@ def test_the_gradient_of_lstd_knows_of_directions_that_no_state_shows(n, d, ridg
         return LSTD(ridge).fit(Context(x[:-1], rewards, torch.full((n,), 0.9).double(), x[1:]))(query)
 
     assert torch.autograd.gradcheck(value, states.clone().requires_grad_(True), atol=1e-5)
+
+
+def test_a_tail_that_no_return_has_is_a_warning():
+    states = np.arange(51.0)[:, None]
+    context = Context.from_episodes([Episode(states, np.ones(50))] * 3, 0.99)
+    with pytest.warns(RuntimeWarning, match="min_tail: no return of a context holds 100 rewards.* holds 50"):
+        assert not MonteCarlo(RBF(0.5), min_tail=100).fit(context)(states).any()
+    MonteCarlo(RBF(0.5), min_tail=50).fit(context)

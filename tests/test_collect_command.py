@@ -11,7 +11,7 @@ from icrl_agents import collect_episodes, load_episodes
 from icrl_agents.command_line import main, parse
 from icrl_agents.integrations.sb3_models import load_model
 from icrl_agents.studies.collect.run import run
-from icrl_agents.studies.environments import make_policy
+from icrl_agents.studies.environments import keywords, make_policy
 from icrl_envs.fixed_policy import FixedPolicy
 
 
@@ -219,3 +219,21 @@ def test_a_model_of_another_number_of_actions_is_refused(model, change):
         setattr(env, name, space)
     with pytest.raises(ValueError, match=r"was trained with action_space Discrete\(2\), the environment has Discrete"):
         make_policy(str(model[1]), 0.0, env)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("False", False),
+        ("false", False),
+        ("None", None),
+        ("1_000", 1000),
+        ("(1, 2)", (1, 2)),
+        ("'a'", "a"),
+        ("low", "low"),
+        ("[1, 2]", [1, 2]),
+    ],
+)
+def test_arguments_of_environments_are_read_as_json_or_as_python_has_them(text, value):
+    assert keywords([f"x={text}"]) == {"x": value}
+    assert type(keywords([f"x={text}"])["x"]) is type(value)

@@ -9,7 +9,7 @@ from pathlib import Path
 import gymnasium as gym
 import pytest
 
-from icrl_agents.command_line import STUDIES, main
+from icrl_agents.command_line import STUDIES, main, parse
 from icrl_agents.terminal import warnings_as_lines
 
 MISTAKES = {
@@ -197,3 +197,8 @@ def test_a_terminal_that_goes_away_ends_no_study(tmp_path):
     os.close(ours)  # before the first word, which is then an error of the terminal
     assert run.wait(100) == 0
     assert (tmp_path / "out" / "errors.png").exists()
+
+
+def test_the_home_folder_is_found_where_a_shell_leaves_it_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parse(["rkhs", "--out=~/results"]).out == tmp_path / "results"

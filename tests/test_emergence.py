@@ -11,6 +11,7 @@ import torch
 
 from icrl_agents import diagnostics
 from icrl_agents.command_line import main
+from icrl_agents.compressed import CompressedContexts
 from icrl_agents.constructions import average_reward_td, linear_td, weighted_softmax_td
 from icrl_agents.kernels import DotProduct, Identity
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer
@@ -229,3 +230,13 @@ def test_mistakes_are_one_line_and_leave_nothing(arguments, capsys, tmp_path, mo
     assert main(["pretrain", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_contexts_without_a_transition_have_no_attention():
+    contexts = CompressedContexts(
+        torch.eye(4)[None].double(),
+        torch.zeros(1, 4).double(),
+        torch.zeros(1, 1, dtype=torch.long),
+        torch.zeros(1, 0).double(),
+    )
+    assert diagnostics.context_diagonality(CONSTRUCTED["shift"], contexts).tolist() == [0.0]

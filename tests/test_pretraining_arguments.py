@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from icrl_agents import PretrainConfig, pretrain
+from icrl_agents.studies.pretrain.config import PretrainStudyConfig
 
 CONFIG = PretrainConfig(
     steps=7, num_states=4, context_length=8, num_layers=3, tasks=4, evaluation_tasks=4, evaluate_every=7
@@ -53,3 +54,11 @@ def test_losses_are_whole_and_depend_on_no_default_nor_on_gradients_being_off():
             found = pretrain(CONFIG)
         assert torch.equal(found.losses, expected.losses)
         assert found.rows[-1].value_error == expected.rows[-1].value_error
+
+
+@pytest.mark.parametrize("options", [{"num_states": 50}, {"features": "random"}])
+def test_what_cartpole_does_not_have_is_refused(options):
+    (name,) = options
+    with pytest.raises(ValueError, match=f"{name}: expected none for cartpole"):
+        PretrainStudyConfig(preset="cartpole", **options)
+    assert PretrainStudyConfig(preset="boyan", **{name: 15 if name == "num_states" else "random"}).trainings()

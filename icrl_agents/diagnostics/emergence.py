@@ -46,6 +46,8 @@ def sign_rate(transformers: list[InContextTransformer]) -> float:
 def context_diagonality(transformer: InContextTransformer, contexts: CompressedContexts) -> Tensor:
     """Mean over layers and visited states s of Σ_{k: x_k = s} K(x_k, s), ``(B,)``: attention to the state itself.
 
+    It is 0 where no state was visited.
+
     A state's weight on its own visits is 1 in tabular TD and the share of its visits under uniform attention.
 
     Args:
@@ -63,7 +65,7 @@ def context_diagonality(transformer: InContextTransformer, contexts: CompressedC
         matrices = [attention(softmax_block(block), contexts) for block in transformer.blocks]
     visited = contexts.counts > 0
     diagonals = torch.stack([matrix.diagonal(dim1=-2, dim2=-1) for matrix in matrices]).mean(0)
-    return (diagonals * visited).sum(-1) / visited.sum(-1)
+    return (diagonals * visited).sum(-1) / visited.sum(-1).clamp(min=1)
 
 
 def attention_by_layer(transformer: InContextTransformer, contexts: CompressedContexts) -> list[Tensor]:

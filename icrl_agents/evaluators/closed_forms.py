@@ -5,6 +5,7 @@ Systems are solved in float64, whatever the context's type, and never inverted. 
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from numbers import Integral
 
@@ -177,7 +178,8 @@ class MonteCarlo:
 
     Args:
         kernel: κ ≥ 0.
-        min_tail: Rewards that a return must hold to count, unless its trajectory terminates.
+        min_tail: Rewards that a return must hold to count, unless its trajectory terminates. Where none does, values
+            are 0, which is warned of.
     """
 
     kernel: Kernel = field(default_factory=Identity)
@@ -194,6 +196,13 @@ class MonteCarlo:
         check_context(context)
         returns, tails = context.returns()
         counted = context.mask & (tails >= min(self.min_tail, len(context) + 1))
+        if bool((context.mask.any(-1) & ~counted.any(-1)).any()):
+            warnings.warn(
+                f"min_tail: no return of a context holds {self.min_tail} rewards, so its values are 0; the longest one "
+                f"that was cut holds {int(tails.masked_fill(~context.mask, 0.0).max())}.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         attention = SoftmaxAttention(self.kernel).bind(context.states, counted)
         return ValueFunction([attention], [returns[..., None, :]], context)
 

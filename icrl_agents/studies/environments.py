@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import json
@@ -33,7 +34,7 @@ def check_policy(policy: str, epsilon: float) -> None:
 
 
 def keywords(pairs: Sequence[str]) -> dict[str, Any]:
-    """Returns ``("num_states=20", "noise=low")`` as a dictionary, values read as JSON where they are.
+    """Returns ``("num_states=20", "noise=low")`` as a dictionary, values read as JSON's or Python's where they are.
 
     Raises:
         ValueError: If one is no pair, or a name comes twice.
@@ -45,11 +46,15 @@ def keywords(pairs: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"env_args: expected NAME=VALUE, such as num_states=20, got {pair!r}.")
         if name in found:
             raise ValueError(f"env_args: expected each name once, got {name} again.")
-        try:
-            found[name] = json.loads(text)
-        except ValueError:
-            found[name] = text
+        found[name] = _literal(text)
     return found
+
+
+def _literal(text: str) -> Any:  # noqa: ANN401 - what the text says
+    for read in (json.loads, ast.literal_eval):
+        with contextlib.suppress(ValueError, SyntaxError):
+            return read(text)
+    return text
 
 
 def make_environment(env_id: str, env_args: Sequence[str] = ()) -> gym.Env[Any, Any]:

@@ -128,12 +128,19 @@ class PretrainStudyConfig:
         """Checks the arguments."""
         arguments.choice("preset", self.preset, PRESETS)
         arguments.seeds(1 if self.seeds is None else self.seeds, self.first_seed)
+        self._check_cartpole()
         self.trainings()
 
     @property
     def folder(self) -> Path:
         """The output folder."""
         return Path("results/pretrain") / self.preset if self.out is None else self.out
+
+    def _check_cartpole(self) -> None:
+        given = [name for name in ("num_states", "features") if getattr(self, name) is not None]
+        if given and (self.chain or PRESETS[self.preset].chain) == "cartpole":
+            value = getattr(self, given[0])
+            raise ValueError(f"{given[0]}: expected none for cartpole, whose states are seen, got {value}.")
 
     def trainings(self) -> list[PretrainConfig]:
         """The configuration of each seed's training."""

@@ -19,6 +19,7 @@ from icrl_agents.evaluators import LSTD, KernelLSTD
 from icrl_agents.ground_truth import GroundTruth, true_centred_msve
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.trajectories import Request, Trajectories
+from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 
 TRANSFORMERS = ("softmax", "kernel", "linear")
@@ -157,11 +158,15 @@ class _Target:
 def _scores(
     evaluator: Evaluator, context: Context, target: _Target, depths: Sequence[int | None]
 ) -> dict[str, list[float]]:
-    """Losses by name at each depth, None for its last: infinite if it diverges, NaN if unsolved."""
+    """Losses by name at each depth, None for its last: infinite where it diverges, NaN if unsolved."""
     try:
         values = evaluator.fit(context)
     except DivergenceError:
-        return target.lost(math.inf, len(depths))
+        if len(depths) == 1 or not isinstance(evaluator, InContextTransformer):
+            return target.lost(math.inf, len(depths))
+        fewer = [InContextTransformer(list(evaluator.blocks), depth or 0) for depth in depths]
+        each = [_scores(one, context, target, [None]) for one in fewer]
+        return {name: [losses[name][0] for losses in each] for name in each[0]}
     except ValueError as error:
         warnings.warn(f"{type(evaluator).__name__}: left out of a cell: {error}", stacklevel=2)
         return target.lost(math.nan, len(depths))
