@@ -2,6 +2,7 @@
 
 import csv
 import math
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,11 @@ import torch
 
 from icrl_agents import Context, kernels
 from icrl_agents.command_line import main
+from icrl_agents.diagnostics import td_loss
+from icrl_agents.divergence import DivergenceError
 from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
 from icrl_agents.studies.temperature.config import LENGTH_SCALES, TemperatureConfig
-from icrl_agents.studies.temperature.evaluation import RIDGE, evaluate
+from icrl_agents.studies.temperature.evaluation import RIDGE, _Measures, evaluate
 from icrl_agents.studies.temperature.projection import RIDGES, projection
 from icrl_agents.studies.temperature.run import run
 from icrl_agents.studies.temperature.summary import TRUE_ERROR
@@ -177,3 +180,19 @@ def test_wrong_settings_are_refused(change, message):
 def test_the_command_says_what_is_wrong(capsys):
     assert main(["temperature", "--depth", "0"]) == 2
     assert capsys.readouterr().err.startswith("icrl: depth must be")
+
+
+def test_depths_before_a_divergence_keep_their_losses():
+    rng = np.random.default_rng(1)
+    x = 2.0 * rng.normal(size=(61, 3))
+    context = Context(x[:-1], rng.normal(size=60), np.full(60, 0.9), x[1:])
+    measures = _Measures(TemperatureConfig(depth=400, tail=1, gamma=0.05), context, context, None, np.ones(3))
+    kernel, (first, *_, last) = kernels.DotProduct(torch.eye(3)), measures.depths
+    with pytest.raises(DivergenceError):
+        WeightedSoftmaxTD(kernel, last).fit(context)
+    losses = {depth: each["td_loss"] for depth, each in measures.sweeps("softmax", kernel)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        shallow = WeightedSoftmaxTD(kernel, first).fit(context)
+    assert losses[first] == pytest.approx(float(td_loss(shallow, context, [first])))
+    assert losses[last] == math.inf

@@ -14,10 +14,12 @@ from icrl_agents import constructions
 from icrl_agents.context import Context
 from icrl_agents.diagnostics import centred_msve, msve, td_loss
 from icrl_agents.evaluators import LSTD
+from icrl_agents.studies.depths import shallower
 from icrl_agents.studies.matrix.config import MatrixConfig
 from icrl_agents.studies.matrix.data import Cell, check_goals, evaluation, source_episodes
 from icrl_agents.studies.matrix.training import KERNELS, pretrained
 from icrl_agents.studies.transfer.trajectories import Trajectories
+from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import DivergenceError, Evaluator
 
 CONSTRUCTED = "constructed"
@@ -119,11 +121,14 @@ def evaluate(config: MatrixConfig, models: Mapping[str, Evaluator], trajectories
 def _scores(
     model: Evaluator, context: Context, held_out: Context, returns: Tensor, counted: Tensor, depths: list[int]
 ) -> list[tuple[float, float, float]]:
-    """TD loss, MSVE and centred MSVE at each depth; infinite if it diverges."""
+    """TD loss, MSVE and centred MSVE at each depth; infinite where it diverges."""
     try:
         values = model.fit(context)
     except DivergenceError:
-        return [(math.inf, math.inf, math.inf)] * len(depths)
+        if len(depths) == 1 or not isinstance(model, InContextTransformer):
+            return [(math.inf, math.inf, math.inf)] * len(depths)
+        each = [_scores(shallower(model, depth), context, held_out, returns, counted, [depth]) for depth in depths]
+        return [losses for (losses,) in each]
     by_depth = values.by_depth(held_out.states, depths).mT
     losses = (
         td_loss(values, held_out, depths),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,17 +139,25 @@ class _Measures:
 
     def sweeps(self, method: str, kernel: torch.nn.Module) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yields depth and losses of softmax or kernel TD."""
-        evaluator = (WeightedSoftmaxTD if method == "softmax" else KernelTD)(kernel, self.depths[-1])
+        plain, corrected = self._swept(method, kernel, self.depths)
+        for i, depth in enumerate(self.depths):
+            yield depth, self._losses(plain[:, i], corrected[:, i])
+
+    def _swept(self, method: str, kernel: torch.nn.Module, depths: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Values at each depth, as they are and offset-corrected; infinite from where they diverge or overflow."""
+        evaluator = (WeightedSoftmaxTD if method == "softmax" else KernelTD)(kernel, depths[-1])
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DivergenceWarning)  # what has not converged is measured all the same
                 fitted = evaluator.fit(self.context)
-            plain = fitted.by_depth(self.queries, self.depths)
-            corrected = plain + (fitted.offset_corrected().by_depth(self.queries[:1], self.depths) - plain[:1])
-        except (DivergenceError, ValueError):  # the exponential kernel overflows where it is too narrow
-            plain = corrected = torch.full((len(self.queries), len(self.depths)), math.inf).to(self.queries)
-        for i, depth in enumerate(self.depths):
-            yield depth, self._losses(plain[:, i], corrected[:, i])
+            plain = fitted.by_depth(self.queries, depths)
+            return plain, plain + (fitted.offset_corrected().by_depth(self.queries[:1], depths) - plain[:1])
+        except (DivergenceError, ValueError) as error:  # the exponential kernel overflows where it is too narrow
+            if len(depths) > 1 and isinstance(error, DivergenceError):
+                each = [self._swept(method, kernel, [depth]) for depth in depths]
+                return torch.cat([plain for plain, _ in each], -1), torch.cat([corrected for _, corrected in each], -1)
+            lost = torch.full((len(self.queries), len(depths)), math.inf).to(self.queries)
+            return lost, lost
 
     def projected(self, kernel: torch.nn.Module) -> dict[str, Any]:
         """Losses of the kernel ridge regression of the context's complete returns."""

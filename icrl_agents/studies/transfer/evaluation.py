@@ -17,6 +17,7 @@ from icrl_agents.context import Context
 from icrl_agents.diagnostics import centred_msve, msve, td_loss
 from icrl_agents.evaluators import LSTD, KernelLSTD
 from icrl_agents.ground_truth import GroundTruth, true_centred_msve
+from icrl_agents.studies.depths import shallower
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.trajectories import Request, Trajectories
 from icrl_agents.transformer import InContextTransformer
@@ -164,8 +165,7 @@ def _scores(
     except DivergenceError:
         if len(depths) == 1 or not isinstance(evaluator, InContextTransformer):
             return target.lost(math.inf, len(depths))
-        fewer = [InContextTransformer(list(evaluator.blocks), depth or 0) for depth in depths]
-        each = [_scores(one, context, target, [None]) for one in fewer]
+        each = [_scores(shallower(evaluator, depth or 0), context, target, [None]) for depth in depths]
         return {name: [losses[name][0] for losses in each] for name in each[0]}
     except ValueError as error:
         warnings.warn(f"{type(evaluator).__name__}: left out of a cell: {error}", stacklevel=2)
