@@ -111,8 +111,7 @@ def test_no_limit_is_an_error():
 
 def test_no_limit_is_found_where_there_is_none(monkeypatch):
     monkeypatch.setattr(blockwise, "LARGEST_MATRIX", 0)
-    monkeypatch.setattr("icrl_agents.evaluators.fixed_points._RESTARTS", 1)
-    with pytest.raises(DivergenceError, match=r"no limit found; after 100 steps TD errors are still"):
+    with pytest.raises(DivergenceError, match=r"no limit found; after \d+ steps TD errors are still"):
         TabularTD(math.inf).fit(loop(1.0))
 
 

@@ -24,7 +24,7 @@ TOLERANCE = 1e-11
 """Largest residual, over the rewards, of a limit that is not solved for directly."""
 MEMORY = 100
 """Products after which the Krylov method restarts from what it has found."""
-_RESTARTS, _LOOKED = 20, 5
+_MOST, _LOOKED, _STALLED = 2_000, 5, 0.95
 
 
 def fixed_point(rule: Attention, context: Context, step_size: float) -> ValueFunction:
@@ -99,29 +99,32 @@ def gmres(product: Callable[[Tensor], Tensor], right: Tensor) -> Tensor:
         right: b, ``(*batch, D)``, in double precision.
 
     Raises:
-        DivergenceError: If a residual is not small after 20 restarts, or A = αG has eigenvalues so far from 1 that
-            sweeps would diverge.
+        DivergenceError: If a residual is not small after 2,000 steps, or a restart hardly made it smaller; or if
+            A = αG has eigenvalues so far from 1 that sweeps would diverge.
     """
     flat = right.reshape(-1, right.shape[-1])
 
     def applied(w: Tensor) -> Tensor:
         return product(w.reshape(right.shape)).reshape(flat.shape)
 
-    w, residual, size = torch.zeros_like(flat), flat, flat.norm(dim=-1)
-    for restart in range(_RESTARTS + 1):
-        if bool((residual.norm(dim=-1) <= TOLERANCE * size).all()):
-            return w.reshape(right.shape)
-        if restart < _RESTARTS:
-            basis, H = _space(applied, residual, TOLERANCE * size)
-            if restart == 0:
-                _check_sweeps(H[:, :-1])
-            w = w + (basis[:, :-1].mT @ least_squares(H, _first(residual, H))[..., None])[..., 0]
-            residual = flat - applied(w)
+    w, residual, size, steps = torch.zeros_like(flat), flat, flat.norm(dim=-1), 0
+    unsettled = size > 0
+    while bool(unsettled.any()):
+        basis, H = _space(applied, residual, TOLERANCE * size)
+        if steps == 0:
+            _check_sweeps(H[:, :-1])
+        w = w + (basis[:, :-1].mT @ least_squares(H, _first(residual, H))[..., None])[..., 0]
+        before, residual = residual.norm(dim=-1), flat - applied(w)
+        left, steps = residual.norm(dim=-1), steps + H.shape[-1]
+        unsettled = left > TOLERANCE * size
+        if steps >= _MOST or bool((unsettled & (left > _STALLED * before)).any()):
+            break
+    if not bool(unsettled.any()):
+        return w.reshape(right.shape)
     worst = residual.norm(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
     raise DivergenceError(
-        f"num_sweeps=inf: no limit found; after {_RESTARTS * MEMORY} steps TD errors are still "
-        f"{float(worst.max()):.1e} of the rewards (context number {int(worst.argmax())}); take a narrower kernel, a "
-        "smaller γ, or finite depth."
+        f"num_sweeps=inf: no limit found; after {steps} steps TD errors are still {float(worst.max()):.1e} of the "
+        f"rewards (context number {int(worst.argmax())}); take a narrower kernel, a smaller γ, or finite depth."
     )
 
 
