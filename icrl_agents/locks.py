@@ -20,19 +20,25 @@ class Kept:
         device: Of its file system.
         number: Its own, on that device.
         link: Where systems with ``/proc`` say its present name.
+        parent: The number of its folder.
+        content: What is in it.
     """
 
     device: int
     number: int
     link: str
+    parent: int
+    content: bytes
 
     def is_at(self, path: Path) -> bool:
-        """Whether ``path`` is this file."""
+        """Whether ``path`` is this file, or one in the same folder with the same content, as an editor saves it."""
         try:
-            found = path.stat()
+            found, parent = path.stat(), path.parent.stat()
+            if (found.st_dev, found.st_ino) == (self.device, self.number):
+                return True
+            return (parent.st_dev, parent.st_ino) == (self.device, self.parent) and path.read_bytes() == self.content
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return (found.st_dev, found.st_ino) == (self.device, self.number)
 
     def folder(self) -> str | None:
         """The folder in which it is by now; None if that is not known, or it is in none."""
@@ -67,7 +73,8 @@ def locked(path: Path) -> Iterator[None]:
             if found.st_nlink == 0:
                 raise FileNotFoundError(f"{path}: was taken away meanwhile.")
             stack.callback(_KEPT.pop, path.absolute())
-            _KEPT[path.absolute()] = Kept(found.st_dev, found.st_ino, f"/proc/{os.getpid()}/fd/{descriptor}")
+            link, parent = f"/proc/{os.getpid()}/fd/{descriptor}", path.parent.stat().st_ino
+            _KEPT[path.absolute()] = Kept(found.st_dev, found.st_ino, link, parent, path.read_bytes())
         except (BlockingIOError, FileNotFoundError):
             raise
         except OSError:

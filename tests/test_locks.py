@@ -110,3 +110,14 @@ def test_a_folder_that_is_renamed_and_back_is_written_into_as_before(tmp_path):
     with pytest.raises(OSError, match="which was renamed or taken away"), results.opened_folder(folder, RKHSConfig()):  # noqa: PT012
         (folder / "config.json").unlink()
         WRITERS["cell"](folder)
+
+
+def test_a_file_that_an_editor_saves_is_still_the_one(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text("{}")
+    with locked(path):
+        write_atomically(path, b"{}")  # another file of the same content
+        write_atomically(tmp_path / "rows.csv", b"a\n")
+        write_atomically(path, b"{ }")
+        with pytest.raises(OSError, match="no longer the folder of this run"):
+            write_atomically(tmp_path / "more.csv", b"a\n")
