@@ -152,6 +152,7 @@ MISTAKES = {
     "no such model": (["--num-steps", "3", "--out", "a.npz", "--policy", "best.zip"], "there is no file best.zip"),
     "no model": (["--num-steps", "3", "--out", "a.npz", "--policy", "here.zip"], "here.zip: is no model that Stable-"),
     "no scripted policy": (["--num-steps", "3", "--out", "a.npz", "--policy", "scripted"], "have a scripted policy"),
+    "share of random": (["--num-steps", "3", "--out", "a.npz", "--epsilon", "0.5"], "epsilon: expected 0, since every"),
     "no share": (["--num-steps", "3", "--out", "a.npz", "--epsilon", "2"], "epsilon must be a finite number in [0, 1]"),
     "unknown argument": (["--num-steps", "3", "--out", "a.npz", "--env-args", "wind=3"], "CartPole-v1 cannot be made"),
 }
@@ -237,3 +238,9 @@ def test_a_model_of_another_number_of_actions_is_refused(model, change):
 def test_arguments_of_environments_are_read_as_json_or_as_python_has_them(text, value):
     assert keywords([f"x={text}"]) == {"x": value}
     assert type(keywords([f"x={text}"])["x"]) is type(value)
+
+
+def test_a_share_of_random_actions_where_there_is_but_one_is_refused():
+    env = gym.make("icrl/BoyanChain-v0", num_states=3)
+    with pytest.raises(ValueError, match="epsilon: expected 0, since there is but one action"):
+        make_policy("scripted", 0.9, env)

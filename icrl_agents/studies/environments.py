@@ -78,8 +78,14 @@ def make_policy(name: str, epsilon: float, env: gym.Env[Any, Any]) -> Any:  # no
         env: The environment that it acts in.
 
     Raises:
-        ValueError: If the environment has no scripted policy, or the model was trained on other spaces.
+        ValueError: If the environment has no scripted policy, the model was trained on other spaces, or ``epsilon``
+            would have no effect.
     """
+    if epsilon > 0 and (name == "random" or getattr(env.action_space, "n", None) == 1):
+        why = (
+            "every action is random already" if name == "random" else "there is but one action; its noise is --env-args"
+        )
+        raise ValueError(f"epsilon: expected 0, since {why}, got {epsilon}.")
     if name == "random":
         return None
     policy = _scripted(env) if name == "scripted" else _model(name, env)
