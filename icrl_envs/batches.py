@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from icrl_envs import arguments
-from icrl_envs.arrays import chain_arrays
+from icrl_envs.arrays import chain_arrays, without_transient
 from icrl_envs.process import SEVERAL_CLASSES, FiniteProcess, cumulative, discounted_values
 from icrl_envs.rkhs import RKHSProcess, expansion, expected_expansion
 
@@ -86,7 +86,7 @@ class FiniteBatch:
         ends = np.zeros((len(equations), S, 1))
         ends[:, -1] = 1.0
         weights = np.linalg.solve(equations, ends)[..., 0].clip(min=0.0)
-        return weights / weights.sum(-1, keepdims=True)
+        return without_transient(self.transition_matrix, weights / weights.sum(-1, keepdims=True))
 
     def differential_values(self) -> np.ndarray:
         """Return the differential values h, ``(N, S)``, with h = r − r̄ + Ph and μᵀh = 0, where r̄ = μᵀr."""

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 
 from icrl_envs import arguments
-from icrl_envs.arrays import chain_arrays
+from icrl_envs.arrays import chain_arrays, without_transient
 
 State = TypeVar("State")
 NEAR_ONE = 1.0 - 1e-6
@@ -119,7 +119,7 @@ class FiniteProcess:
         if rank < S:
             raise ValueError(SEVERAL_CLASSES)
         weights = solution.clip(min=0.0)
-        return weights / weights.sum()
+        return without_transient(self.transition_matrix, weights / weights.sum())
 
     @cached_property
     def cumulative_transitions(self) -> np.ndarray:

@@ -127,3 +127,12 @@ def test_arrays_that_are_no_batch_are_refused(change, message):
         FiniteBatch(**arrays, gamma=0.5).repeat(2.0)
     with pytest.raises(ValueError, match=message):
         FiniteBatch(**{**arrays, "gamma": 0.5, **change})
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_states_that_are_not_visited_in_the_long_run_have_probability_0(seed):
+    P = np.random.default_rng(seed).dirichlet(np.ones(6), size=6)
+    P[0], P[1] = [0.5, 0.5, 0, 0, 0, 0], [1, 0, 0, 0, 0, 0]
+    process = FiniteProcess(P, np.arange(6.0), np.eye(6), 0.9, np.full(6, 1 / 6))
+    for mu in (process.stationary_distribution(), FiniteBatch.stack([process]).stationary_distributions()[0]):
+        np.testing.assert_allclose(mu, [2 / 3, 1 / 3, 0, 0, 0, 0], rtol=1e-12, atol=0)

@@ -8,6 +8,8 @@ import torch
 
 from icrl_agents import PretrainConfig
 from icrl_agents.compressed import SharedSweeps, SlidingWindows, state_values
+from icrl_agents.constructions import weighted_softmax_td
+from icrl_agents.kernels import DotProduct
 from icrl_agents.pretraining.batches import batches
 from icrl_agents.pretraining.model import random_transformer
 from icrl_agents.pretraining.sliding import plain_td_loss, sliding_td_loss
@@ -153,3 +155,17 @@ def test_other_forms_take_each_window_as_a_context(changes):
     assert loss.item() == pytest.approx(total, rel=1e-9)
     loss.backward()
     assert all(parameter.grad.isfinite().all() for parameter in transformer.parameters())
+
+
+@pytest.mark.parametrize(("dtype", "sharp", "largest"), [(torch.float64, 40.0, 1e-9), (torch.float32, 16.0, 1e-3)])
+def test_states_that_a_window_has_left_leave_nothing_behind(dtype, sharp, largest):
+    rng = np.random.default_rng(0)
+    steps = (rng.random((4, 60)) < 0.3).cumsum(1) % 6  # a slow walk around six states
+    rewards = torch.as_tensor(rng.normal(size=(4, 6))).to(dtype)
+    points = torch.eye(6, dtype=dtype).expand(4, 6, 6)
+    windows = SlidingWindows.along(points, rewards, torch.as_tensor(steps), torch.full((4, 59), 0.9, dtype=dtype), 5)
+    scores = sharp * np.broadcast_to(np.eye(6, dtype=points.numpy().dtype), (4, 6, 6))
+    found = SharedSweeps(scores, [1.0, 1.0, -1.0], windows).values(20)
+    transformer = weighted_softmax_td(DotProduct(sharp * torch.eye(6)), 20)
+    expected = state_values(transformer, windows.contexts).reshape(found.shape)
+    np.testing.assert_allclose(found, expected, rtol=largest, atol=largest * float(expected.abs().max()))

@@ -40,6 +40,7 @@ class SlidingWindows:
         start, cells = path[:, :-1], path[:, :-1] * M + path[:, 1:]
         counts = _sliding_sums(start, torch.ones_like(discounts), length, M)
         flows = _sliding_sums(cells, discounts, length, M * M).view(B, -1, M, M)
+        flows = flows * (counts > 0)[..., None]  # what rounding has left of a state that no window visits any more
         return cls(points, rewards, path, discounts, counts, flows)
 
     @property
