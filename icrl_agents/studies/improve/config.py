@@ -12,6 +12,9 @@ from icrl_agents.execution import ExecutorName, check_execution
 from icrl_envs import arguments
 from icrl_envs.metaworld.domains import domain_name, noise_scale
 
+MOST_ROUNDS = 1_000
+"""Rounds have the streams from 0 on, and the test the one after them."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ImproveConfig:
@@ -77,8 +80,8 @@ class ImproveConfig:
             raise ValueError("domains: expected at least one, and each once.")
         if self.sigma == 0.0:
             raise ValueError("noise: expected more than 0, since advantages compare actions; got 0.")
-        for name in ("rounds", "test_episodes"):
-            arguments.integer(name, getattr(self, name), 1)
+        arguments.integer("rounds", self.rounds, 1, MOST_ROUNDS)
+        arguments.integer("test_episodes", self.test_episodes, 1)
         arguments.integer("folds", self.folds, 2)
         arguments.integer("episodes", self.episodes, self.folds)
         arguments.integer("steps", self.steps, 1, 500)

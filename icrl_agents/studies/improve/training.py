@@ -16,13 +16,13 @@ from icrl_agents.control.improvement import (
     return_advantages,
 )
 from icrl_agents.episode import Episode
-from icrl_agents.studies.improve.config import ImproveConfig
+from icrl_agents.studies.improve.config import MOST_ROUNDS, ImproveConfig
 from icrl_agents.studies.improve.rollouts import Rollout, rollouts, trials
 from icrl_envs.metaworld.policies import scripted_policy
 
 Advantages = Callable[[list[Episode]], list[np.ndarray]]
 SCRIPT, CRITIC, RETURNS, SHUFFLED = "script", "critic", "returns", "shuffled"
-TEST_STREAM = 1_000
+TEST_STREAM = MOST_ROUNDS
 
 
 @dataclass(frozen=True)
