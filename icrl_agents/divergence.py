@@ -97,15 +97,15 @@ def check_convergence(
         suspect = ((growth > _GROWN) | (excess > _EXCEEDED)).nonzero().flatten()
         if len(suspect) > 0:
             values = _peak(bounded.at(w).mT).reshape(len(growth), -1) if bounded else None
-            flat, gamma = w.reshape(-1, *w.shape[-2:]), float(context.discounts.max())
+            flat, gammas = w.reshape(-1, *w.shape[-2:]), context.discounts.amax(-1).flatten().tolist()
             worst_first = suspect[(growth / _GROWN + excess / _EXCEEDED)[suspect].argsort(descending=True)]
-            judged = [
-                (flat[i], None if values is None else values[i], float(bound[i]), gamma, unit, i, measure)
+            suspects = [
+                _Suspect(flat[i], None if values is None else values[i], float(bound[i]), gammas[i], unit, i, measure)
                 for i in worst_first.tolist()
             ]
-            for each in judged:  # an error of one of them comes before a warning of another
-                _refuse(*each)
-            if any(_warned(*each) for each in judged):
+            for each in suspects:  # an error of one of them comes before a warning of another
+                _refuse(each)
+            if any(map(_warned, suspects)):
                 return
         if discounted and w.shape[-2] > _SHORTEST and bool(torch.isinf(bound).any()):
             _check_ends(context, w, unit, bounded, measure)
@@ -130,43 +130,41 @@ def value_bound(context: Context) -> Tensor:
     return torch.where(gamma < 1.0, rewards / (1.0 - gamma), float("inf"))
 
 
-def _refuse(
-    w: Tensor,
-    values: Tensor | None,
-    bound: float,
-    gamma: float,
-    unit: str,
-    index: int,
-    measure: Callable[[int], Measured] | None,
-) -> None:
-    """Raises DivergenceError about one context: coefficients ``(L+1, k)``, largest values ``(L+1,)``."""
+class _Suspect(NamedTuple):
+    """One context that may not converge: coefficients ``(L+1, k)``, largest values ``(L+1,)``, and what bounds them."""
+
+    w: Tensor
+    values: Tensor | None
+    bound: float
+    gamma: float
+    unit: str
+    number: int
+    measure: Callable[[int], Measured] | None
+
+
+def _refuse(suspect: _Suspect) -> None:
+    """Raises DivergenceError where values or their growth are out of bounds, naming the first depth."""
+    w, values, bound, gamma, unit, number, measure = suspect
     steps = _peak(w.diff(dim=0))
     if values is not None and bool((values > FACTOR * bound).any()):
         first = int((values > FACTOR * bound).nonzero()[0])
         found = f"values leave {FACTOR:g} times r_max/(1 − γ) = {bound:.4g} from {unit} {first} on"
-        raise DivergenceError(_message(found, _measured(steps, index, measure), gamma, unit))
+        raise DivergenceError(_message(found, _measured(steps, number, measure), gamma, unit))
     if float(steps[-1] / _positive(steps[0])) > GROWTH:
         first = 1 + int((steps > GROWTH * steps[0]).nonzero()[0])
         found = f"TD errors have grown more than {GROWTH:.0e}-fold from {unit} {first} on"
-        raise DivergenceError(_message(found, _measured(steps, index, measure), gamma, unit))
+        raise DivergenceError(_message(found, _measured(steps, number, measure), gamma, unit))
 
 
-def _warned(
-    w: Tensor,
-    values: Tensor | None,
-    bound: float,
-    gamma: float,
-    unit: str,
-    index: int,
-    measure: Callable[[int], Measured] | None,
-) -> bool:
-    """Whether there was something to warn of about one context; arguments of ``_refuse``."""
+def _warned(suspect: _Suspect) -> bool:
+    """Whether there was something to warn of."""
+    w, values, bound, gamma, unit, number, measure = suspect
     steps = _peak(w.diff(dim=0))
     depth, growth = len(steps), float(steps[-1] / _positive(steps[0]))
     beyond = values is not None and bool((values > _EXCEEDED * bound).any())
     if not beyond and measure is None and depth < _SHORTEST:
         return False
-    measured = _measured(steps, index, measure)
+    measured = _measured(steps, number, measure)
     far = values is not None and bool((values > _FAR * bound).any())
     stalls = beyond and measured.spectral_radius > 1.0 - 1e-9
     if not far and not stalls and measured.spectral_radius < _NOTICEABLE ** (1.0 / depth):
@@ -174,7 +172,7 @@ def _warned(
     found = f"TD errors have grown {growth:.3g}-fold in {depth} {unit}s"
     if values is not None and beyond:
         found = f"values reach {float(values.max()):.4g} in {depth} {unit}s, beyond r_max/(1 − γ) = {bound:.4g}"
-    warnings.warn(_message(found, measured, gamma, unit), DivergenceWarning, stacklevel=6)
+    warnings.warn(_message(found, measured, gamma, unit), DivergenceWarning, stacklevel=5)
     return True
 
 
