@@ -19,6 +19,7 @@ from icrl_agents.blockwise import BlockwiseMatrix
 from icrl_agents.context import Context
 from icrl_agents.divergence import Bounded, Measured, check_convergence, check_finite
 from icrl_agents.krylov import arnoldi
+from icrl_agents.magnitudes import power_of_two
 from icrl_agents.weighted_context import WeightedContext, weighted
 
 LARGEST_SPECTRUM = 256
@@ -174,7 +175,9 @@ def spectral_radius(operator: Tensor) -> float:
     """
     if len(operator) <= LARGEST_SPECTRUM:
         return float(largest_eigenvalue(operator.double()))
-    found, settled = _on_krylov_space(operator.double())
+    unit = float(power_of_two(operator))  # so that no square leaves float64
+    found, settled = _on_krylov_space(operator.double() / unit)
+    found *= unit
     if settled or abs(found - 1.0) > NEAR or len(operator) > _LARGEST_DENSE:
         return found
     return float(largest_eigenvalue(operator.double()))
@@ -182,10 +185,8 @@ def spectral_radius(operator: Tensor) -> float:
 
 def _on_krylov_space(operator: Tensor) -> tuple[float, bool]:
     """The largest |eigenvalue| on the Krylov space of a fixed random vector, and whether it has settled."""
-    start, found = (
-        torch.randn(1, len(operator), generator=torch.Generator().manual_seed(0), dtype=operator.dtype),
-        math.inf,
-    )
+    start = torch.randn(1, len(operator), generator=torch.Generator().manual_seed(0), dtype=operator.dtype)
+    found = math.inf
     for basis, H in arnoldi(lambda v: v @ operator.mT, start.to(operator.device), _KRYLOV):
         k = basis.shape[1] - 1
         left = float(H[0, -1, -1])

@@ -11,6 +11,7 @@ from icrl_agents.context import Context
 from icrl_agents.diagnostics import spectral_radius
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.episode import Episode
+from icrl_agents.error_dynamics import spectral_radius as radius_of
 from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, Nystrom, TabularTD, WeightedSoftmaxTD
 from icrl_agents.evaluators.fixed_points import gmres
 from icrl_agents.kernels import RBF, DotProduct, Identity, Laplace, ProductLaplace
@@ -165,3 +166,16 @@ def test_the_limit_of_a_context_does_not_depend_on_its_batch(small):
     expected = torch.linalg.solve(system, right)
     found = gmres(lambda w: (system @ w[..., None])[..., 0], right)
     assert float(((found - expected).norm(dim=-1) / expected.norm(dim=-1)).max()) < 1e-9
+
+
+@pytest.mark.parametrize("unit", [1e-300, 1e-170, 1e200])
+def test_a_limit_has_the_unit_of_its_rewards_and_a_radius_that_of_its_operator(unit, monkeypatch):
+    x = np.random.default_rng(0).normal(size=(61, 2))
+    evaluator = WeightedSoftmaxTD(RBF(0.2), math.inf)
+    monkeypatch.setattr(blockwise, "LARGEST_MATRIX", 0)
+    found = [evaluator.fit(Context(x[:-1], u * x[:-1, 0], np.full(60, 0.9), x[1:]))(x) / u for u in (1.0, unit)]
+    assert float(found[0].abs().max()) > 0.1
+    torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-8)
+    operator = torch.as_tensor(np.random.default_rng(1).normal(size=(300, 300)) / 20)
+    expected = float(torch.linalg.eigvals(operator).abs().max())
+    assert radius_of(unit * operator) / unit == pytest.approx(expected, rel=1e-3)

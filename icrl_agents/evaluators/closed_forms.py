@@ -196,10 +196,12 @@ class MonteCarlo:
         check_context(context)
         returns, tails = context.returns()
         counted = context.mask & (tails >= min(self.min_tail, len(context) + 1))
-        if bool((context.mask.any(-1) & ~counted.any(-1)).any()):
+        left_out = context.mask.any(-1) & ~counted.any(-1)
+        if bool(left_out.any()):
+            longest = tails.masked_fill(~context.mask, 0.0)[left_out].max()
             warnings.warn(
                 f"min_tail: no return of a context holds {self.min_tail} rewards, so its values are 0; the longest one "
-                f"that was cut holds {int(tails.masked_fill(~context.mask, 0.0).max())}.",
+                f"that was cut holds {int(longest)}.",
                 RuntimeWarning,
                 stacklevel=2,
             )

@@ -5,6 +5,7 @@ Where G fits into memory it is solved directly; where it does not, by a Krylov m
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import cast
 
@@ -17,6 +18,7 @@ from icrl_agents.divergence import DivergenceError
 from icrl_agents.error_dynamics import NEAR, ErrorDynamics, error_dynamics, spectral_radius
 from icrl_agents.evaluators.systems import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
 from icrl_agents.krylov import arnoldi, least_squares
+from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import ValueFunction
 from icrl_agents.weighted_context import WeightedContext, weighted
 
@@ -53,12 +55,13 @@ def _found(rule: Attention, context: Context, step_size: float) -> Tensor:
     """The w of ``_solved`` without a matrix, in float64: step size and rewards are those of the sweeps."""
     distinct = cast(WeightedContext, weighted(context.to(dtype=torch.float64), always=True))
     attention = attend(rule, distinct)
-    K = attention.over(distinct.points)
+    K, unpaid = attention.over(distinct.points), copy.copy(distinct)
+    unpaid.rewards = torch.zeros_like(distinct.rewards)  # beside which no size of the rewards takes digits away
 
-    def passed(w: Tensor) -> Tensor:
-        return step_size * (distinct.rewards - distinct.td_errors((K @ w[..., None])[..., 0]))
+    def system(w: Tensor) -> Tensor:
+        return -step_size * unpaid.td_errors((K @ w[..., None])[..., 0])
 
-    return gmres(passed, step_size * distinct.rewards)
+    return gmres(system, step_size * distinct.rewards)
 
 
 def _solved(dynamics: ErrorDynamics, step_size: float) -> Tensor:
@@ -103,6 +106,9 @@ def gmres(product: Callable[[Tensor], Tensor], right: Tensor) -> Tensor:
             A = αG has eigenvalues so far from 1 that sweeps would diverge.
     """
     flat = right.reshape(-1, right.shape[-1])
+    largest = flat.detach().abs().amax(-1, keepdim=True)
+    unit = torch.where(largest > 0, near_power_of_two(largest), 1.0)  # so that no square leaves float64
+    flat = flat / unit
 
     def applied(w: Tensor) -> Tensor:
         return product(w.reshape(right.shape)).reshape(flat.shape)
@@ -120,7 +126,7 @@ def gmres(product: Callable[[Tensor], Tensor], right: Tensor) -> Tensor:
         if steps >= _MOST or bool((unsettled & (left > _STALLED * before)).any()):
             break
     if not bool(unsettled.any()):
-        return w.reshape(right.shape)
+        return (w * unit).reshape(right.shape)
     worst = residual.norm(dim=-1) / size.clamp(min=torch.finfo(size.dtype).tiny)
     raise DivergenceError(
         f"num_sweeps=inf: no limit found; after {steps} steps TD errors are still {float(worst.max()):.1e} of the "
