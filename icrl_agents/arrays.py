@@ -206,7 +206,7 @@ def constant(name: str, value: Any) -> Tensor:  # noqa: ANN401
 
     Raises:
         TypeError: If they are not real.
-        ValueError: If they require a gradient, which the copy would lose.
+        ValueError: If they require a gradient, which the copy would lose, or float64 cannot hold an integer among them.
     """
     tensor = as_tensor(name, value)
     if tensor.dtype == torch.bool or tensor.is_complex():
@@ -216,7 +216,7 @@ def constant(name: str, value: Any) -> Tensor:  # noqa: ANN401
             f"{name}: requires a gradient, which would be lost, since a copy is kept; pass {name}.detach(), and train "
             "the copy after requires_grad_(True) of what keeps it."
         )
-    return tensor.to(torch.float64, copy=True)
+    return _exactly(name, tensor).clone()
 
 
 def positive(name: str, value: Any) -> Tensor:  # noqa: ANN401
@@ -225,6 +225,20 @@ def positive(name: str, value: Any) -> Tensor:  # noqa: ANN401
     if tensor.numel() == 0 or not bool((torch.isfinite(tensor) & (tensor > 0)).all()):
         raise ValueError(f"{name}: expected a positive finite number, got {value}.")
     return tensor
+
+
+def held(module: _Module) -> _Module:
+    """Returns a copy of ``module``, and of all in it, as ``holding``; a compiled script as it is."""
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
+    copied = object.__new__(type(module))
+    copied.__dict__.update(module.__dict__)
+    for kind in ("_parameters", "_buffers"):
+        weights = getattr(module, kind)
+        copied.__dict__[kind] = {name: None for name, weight in weights.items() if weight is None}
+        copied.__dict__.update({name: weight.clone() for name, weight in weights.items() if weight is not None})
+    copied.__dict__["_modules"] = {name: child and held(child) for name, child in module._modules.items()}
+    return copied
 
 
 def holding(module: _Module, **weights: Tensor) -> _Module:

@@ -76,6 +76,11 @@ class BoundAttention:
         return BlockwiseMatrix(self, queries, self.columns) @ coefficients
 
     @property
+    def normalised(self) -> bool:
+        """Whether the weights of a query sum to 1."""
+        return isinstance(self.rule, partial) and self.rule.func in (_softmax, _normalised)
+
+    @property
     def columns(self) -> int:
         """n, times the number of contexts in a batch."""
         return self.keys.shape[-2] * self.keys.shape[:-2].numel()

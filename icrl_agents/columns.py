@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -31,7 +32,7 @@ class _Columns(nn.Module):
 
 
 def columns(transformer: Any, context: Context) -> Basis:  # noqa: ANN401
-    """Values after each layer as a function of the queries, with the transformer's weights as they are now.
+    """Values after each layer as a function of the queries, with weights and context as they are now.
 
     Args:
         transformer: An ``InContextTransformer`` of L layers.
@@ -41,7 +42,9 @@ def columns(transformer: Any, context: Context) -> Basis:  # noqa: ANN401
         ``(*more, *batch, m, d) -> (*more, *batch, m, L + 1)``; gradients pass on to the weights.
     """
     held = {f"transformer.{name}": weight.clone() for name, weight in transformer.named_parameters()}
-    return partial(_called, _Columns(transformer), held, context)
+    kept = copy.copy(context)
+    vars(kept).update({name: part.clone() for name, part in vars(context).items() if isinstance(part, Tensor)})
+    return partial(_called, _Columns(transformer), held, kept)
 
 
 def _called(module: _Columns, weights: dict[str, Tensor], context: Context, queries: Tensor) -> Tensor:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import tyro
@@ -191,7 +191,7 @@ def _after_interruption(config: Any) -> str:  # noqa: ANN401 - one of the config
 def _at_home(word: str) -> str:
     """``--out=~/x`` with the home folder that a shell leaves alone there."""
     option, sign, value = word.partition("=")
-    return f"{option}{sign}{Path(value).expanduser()}" if option[:2] == "--" and value[:1] == "~" else word
+    return f"{option}{sign}{os.path.expanduser(value)}" if option[:2] == "--" else word
 
 
 def parse(arguments: Sequence[str]) -> Any:  # noqa: ANN401 - one of the configurations in STUDIES

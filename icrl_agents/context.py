@@ -114,16 +114,21 @@ class Context:
                 )
         self.rewards, self.discounts, self.mask = rewards, discounts, valid
         self._padding = None if bool(valid.all()) else ~valid
+        self.contiguous = linked
         # One state for both would have the gradients of both.
-        self._shared = linked if x.requires_grad == x_next.requires_grad else torch.zeros_like(linked)
-        self._terminal = front_rows(x_next, valid & ~read & ~self._shared)
-        bootstrapped = read & ~self._shared
+        self._arrange(x, x_next, linked if x.requires_grad == x_next.requires_grad else torch.zeros_like(linked))
+
+    def _arrange(self, x: Tensor, x_next: Tensor, shared: Tensor) -> None:
+        """Keeps each state once, and the next states of ``shared (*batch, n)`` transitions as the states they are."""
+        read = self.discounts > 0
+        self._shared = shared
+        self._terminal = front_rows(x_next, self.mask & ~read & ~shared)
+        bootstrapped = read & ~shared
         self.points = torch.cat([x, front_rows(x_next, bootstrapped)], dim=-2)
-        n = rewards.shape[-1]
-        own = torch.arange(n, device=x.device).expand_as(rewards)
+        n = len(self)
+        own = torch.arange(n, device=x.device).expand_as(self.rewards)
         final = n + bootstrapped.cumsum(-1) - 1
         self.successors = torch.where(bootstrapped, final, torch.where(read, own + 1, own))
-        self.contiguous = linked
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Episode], gamma: float) -> Context:
@@ -184,10 +189,10 @@ class Context:
         _check_contexts(contexts)
         parts = [
             [getattr(c, name)[c.mask] for c in contexts]
-            for name in ("states", "rewards", "discounts", "next_states", "contiguous")
+            for name in ("states", "rewards", "discounts", "next_states", "contiguous", "_shared")
         ]
-        s, r, g, s_next, linked = (torch.cat(part) for part in parts)
-        return cls(s, r, g, s_next, contiguous=linked)
+        s, r, g, s_next, linked, shared = (torch.cat(part) for part in parts)
+        return cls(s, r, g, s_next, contiguous=linked)._sharing(s_next, shared)
 
     @classmethod
     def stack(cls, contexts: Sequence[Context], padding: str = "right") -> Context:
@@ -213,11 +218,14 @@ class Context:
                 columns.append(torch.cat([column, gap] if padding == "right" else [gap, column]))
             return torch.stack(columns)
 
-        return cls(
-            *(padded(name) for name in ("states", "rewards", "discounts", "next_states")),
-            mask=padded("mask"),
-            contiguous=padded("contiguous"),
-        )
+        s, r, g, s_next = (padded(name) for name in ("states", "rewards", "discounts", "next_states"))
+        return cls(s, r, g, s_next, padded("mask"), padded("contiguous"))._sharing(s_next, padded("_shared"))
+
+    def _sharing(self, x_next: Tensor, shared: Tensor) -> Self:
+        """Returns the context, its next states sharing states where those that it was made of did."""
+        if not torch.equal(shared, self._shared):
+            self._arrange(self.states, x_next.to(self.points), shared)
+        return self
 
     def __len__(self) -> int:
         """Number of transitions n, padding included."""

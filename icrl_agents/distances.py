@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.distinct import distinct_rows
-from icrl_agents.magnitudes import power_of_two
+from icrl_agents.magnitudes import near_power_of_two, power_of_two
 
 _LARGEST_MEDIAN_SAMPLE = 1_000
 _LARGEST_EXPANDED = {torch.float32: 1e6, torch.float64: 2e2}
@@ -98,4 +98,8 @@ def _median(states: Tensor) -> Tensor:
     if len(states) < 2:
         return states.new_ones(())
     unit = power_of_two(states)  # so that no square leaves the type's range
-    return torch.pdist(states / unit).median() * unit
+    median = torch.pdist(states / unit).median()
+    if float(median) ** 2 < 1e9 * torch.finfo(states.dtype).tiny:  # squares of what is small beside one of the states
+        unit = near_power_of_two(torch.pdist(states, float("inf")).median())
+        median = torch.pdist(states / unit).nan_to_num(float("inf")).median()
+    return median * unit

@@ -91,7 +91,7 @@ def check_convergence(
     if w.shape[-2] < 2 or w.shape[-1] == 0:
         return
     with torch.no_grad():
-        growth = (_peak(w[..., -1, :] - w[..., -2, :]) / _positive(_peak(w[..., 1, :] - w[..., 0, :]))).flatten()
+        growth = (_peak(w[..., -1, :] - w[..., -2, :]) / _positive(_first_step(w, discounted))).flatten()
         bound = value_bound(context).flatten()
         excess = torch.zeros_like(growth) if bounded is None else _peak(bounded.last).flatten() / _positive(bound)
         suspect = ((growth > _GROWN) | (excess > _EXCEEDED)).nonzero().flatten()
@@ -100,7 +100,15 @@ def check_convergence(
             flat, gammas = w.reshape(-1, *w.shape[-2:]), context.discounts.amax(-1).flatten().tolist()
             worst_first = suspect[(growth / _GROWN + excess / _EXCEEDED)[suspect].argsort(descending=True)]
             suspects = [
-                _Suspect(flat[i], None if values is None else values[i], float(bound[i]), gammas[i], unit, i, measure)
+                _Suspect(
+                    _steps(flat[i], discounted),
+                    None if values is None else values[i],
+                    float(bound[i]),
+                    gammas[i],
+                    unit,
+                    i,
+                    measure,
+                )
                 for i in worst_first.tolist()
             ]
             for each in suspects:  # an error of one of them comes before a warning of another
@@ -131,9 +139,9 @@ def value_bound(context: Context) -> Tensor:
 
 
 class _Suspect(NamedTuple):
-    """One context that may not converge: coefficients ``(L+1, k)``, largest values ``(L+1,)``, and what bounds them."""
+    """One context that may not converge: its largest steps ``(L,)`` and values ``(L+1,)``, and what bounds these."""
 
-    w: Tensor
+    steps: Tensor
     values: Tensor | None
     bound: float
     gamma: float
@@ -144,8 +152,7 @@ class _Suspect(NamedTuple):
 
 def _refuse(suspect: _Suspect) -> None:
     """Raises DivergenceError where values or their growth are out of bounds, naming the first depth."""
-    w, values, bound, gamma, unit, number, measure = suspect
-    steps = _peak(w.diff(dim=0))
+    steps, values, bound, gamma, unit, number, measure = suspect
     if values is not None and bool((values > FACTOR * bound).any()):
         first = int((values > FACTOR * bound).nonzero()[0])
         found = f"values leave {FACTOR:g} times r_max/(1 − γ) = {bound:.4g} from {unit} {first} on"
@@ -158,8 +165,7 @@ def _refuse(suspect: _Suspect) -> None:
 
 def _warned(suspect: _Suspect) -> bool:
     """Whether there was something to warn of."""
-    w, values, bound, gamma, unit, number, measure = suspect
-    steps = _peak(w.diff(dim=0))
+    steps, values, bound, gamma, unit, number, measure = suspect
     depth, growth = len(steps), float(steps[-1] / _positive(steps[0]))
     beyond = values is not None and bool((values > _EXCEEDED * bound).any())
     if not beyond and measure is None and depth < _SHORTEST:
@@ -213,6 +219,19 @@ def _check_ends(
             )
             warnings.warn(text, DivergenceWarning, stacklevel=5)
             return
+
+
+def _first_step(w: Tensor, discounted: bool) -> Tensor:
+    """Largest change of coefficients ``(*batch, L+1, k)`` that growth is counted from, ``(*batch,)``.
+
+    Where rewards are counted from their average, which is 0 at first, it is that of one of the first two steps.
+    """
+    return _peak(w[..., : 2 if discounted else 3, :].diff(dim=-2)).amax(-1)
+
+
+def _steps(w: Tensor, discounted: bool) -> Tensor:
+    """Largest change of coefficients ``(L+1, k)`` in each step, ``(L,)``; in the first one as growth is counted."""
+    return torch.cat([_first_step(w, discounted)[None], _peak(w.diff(dim=0))[1:]])
 
 
 def _peak(rows: Tensor) -> Tensor:

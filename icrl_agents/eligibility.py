@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.arrays import floating
+from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context
 
 
@@ -69,17 +70,23 @@ def num_transitions(context: Context) -> Tensor:
     return context.mask.sum(-1).clamp(min=1).to(context.dtype)
 
 
-def stable_step_size(context: Context, reach: Tensor) -> Tensor:
-    """Step size α = n / max_k Σ_i |reach_ik|, ``(*batch,)``; n where nothing is reached.
+def stable_step_size(context: Context, readers: Tensor, directions: Tensor) -> Tensor:
+    """Step size α = n / max_k Σ_i |readers_iᵀ directions_k|, ``(*batch,)``; n where nothing is reached.
+
+    A product is how much v(x_i), or δ_i, moves when transition k has δ_k = 1 and α = n. They are never held all at
+    once.
 
     Args:
         context: n valid transitions.
-        reach: How much v(x_i), or δ_i, moves when transition k has δ_k = 1 and α = n, ``(*batch, n, n)``.
+        readers: ``(*batch, n, D)``.
+        directions: ``(*batch, n, D)``.
     """
+    n = num_transitions(context)
     if len(context) == 0:
-        return num_transitions(context)
-    largest = reach.abs().sum(-2).amax(-1)
-    return num_transitions(context) / torch.where(largest > 0, largest, 1.0)
+        return n
+    blocks = row_blocks(directions, readers.shape[-2] * n.numel())
+    largest = torch.stack([(block @ readers.mT).abs().sum(-1).amax(-1) for block in blocks]).amax(0)
+    return n / torch.where(largest > 0, largest, 1.0)
 
 
 def check_lambda(lambda_: float) -> float:

@@ -20,7 +20,7 @@ from icrl_agents.context import Context
 from icrl_agents.divergence import Bounded, Measured, check_convergence, check_finite
 from icrl_agents.krylov import arnoldi
 from icrl_agents.magnitudes import power_of_two
-from icrl_agents.weighted_context import WeightedContext, weighted
+from icrl_agents.weighted_context import WeightedContext, read_points, weighted
 
 LARGEST_SPECTRUM = 256
 """States up to which all eigenvalues are computed; beyond, the largest one is looked for."""
@@ -28,6 +28,8 @@ NEAR = 0.02
 """Radii that a Krylov space has not settled are off by a quarter of this at most where that was measured."""
 _LARGEST_DENSE, _KRYLOV, _CHECKED, _SETTLED, _FAR_AHEAD = 4_000, 240, 40, 1e-8, 1e6
 _NOTHING = 1e-100
+_UNREACHED = 0.01
+"""No key reaches a next state whose κ sum to less than this share of any state's own."""
 
 
 class ErrorDynamics(NamedTuple):
@@ -61,14 +63,16 @@ class ErrorDynamics(NamedTuple):
         """Whether some states of context ``index`` keep more than half of their bootstrapped value for 10⁶ steps.
 
         A state hands its value on to its next states, and through their attention to states again, ΓM′. Attention
-        without a normaliser is given one, so that only ends take something away. Steps are counted geometrically, with
-        that mean, which makes it one linear system.
+        without a normaliser is given one, so that only ends take something away, and next states that no key reaches,
+        whose value is 0. Steps are counted geometrically, with that mean, which makes it one linear system.
         """
         passed = self.passed
         if not isinstance(rule, SoftmaxAttention):
-            kept = self.context.routed(torch.ones_like(self.context.points[..., :1]))
-            total = passed.abs().sum(-1, keepdim=True)
-            passed = passed.abs() * kept / total.masked_fill(total == 0, 1.0)
+            sizes = self.attention(self.context.points).abs()
+            total = sizes.sum(-1, keepdim=True)
+            own = total[..., : len(self.context), :].masked_fill(~self.context.mask[..., None], float("inf"))
+            reached = total > _UNREACHED * own.amin(-2, keepdim=True)
+            passed = self.context.routed(torch.where(reached, sizes / total, 0.0))
         passed = passed.reshape(-1, *passed.shape[-2:])[index]
         mask = self.context.mask.reshape(-1, len(passed))[index]
         ends = torch.full_like(passed[:, 0], 1.0 / _FAR_AHEAD).double()
@@ -117,11 +121,21 @@ def check_layers(
     if len(layers) > 1 or getattr(layer, "step_size", 1.0) is None:  # None of a layer that was trained to be no sweep
         for each in coefficients:
             check_finite(each, "layer")
-    elif hasattr(layer, "step_size"):
+    elif isinstance(getattr(layer, "attention", None), Attention):
         check_sweeps(layer.attention, context, coefficients[0], weights[0], values, layer.step_size, "layer")
     else:
         discounted = getattr(layer, "prompt", "discounted") == "discounted"
-        check_convergence(context, coefficients[0], unit="layer", discounted=discounted)
+        bounded = _bounded(layer, context, coefficients[0].detach())
+        check_convergence(context, coefficients[0], unit="layer", bounded=bounded, discounted=discounted)
+
+
+@torch.no_grad()
+def _bounded(layer: Any, context: Context, coefficients: Tensor) -> Bounded | None:  # noqa: ANN401 - any layer
+    """Values at the context's points, of standard attention that is a sweep; None of other layers."""
+    basis, points = layer.bind(context), read_points(context)
+    if not isinstance(basis, BoundAttention) or getattr(layer, "step_size", None) is None:
+        return None
+    return Bounded((basis.over(points) @ coefficients[..., -2:, :].mT)[..., 0], lambda w: basis.over(points) @ w.mT)
 
 
 def measured(

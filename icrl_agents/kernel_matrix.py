@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from icrl_agents.arrays import held
 from icrl_agents.blockwise import row_blocks
 from icrl_agents.kernels import Kernel
 
@@ -22,9 +23,14 @@ def check_kernel(kernel: Kernel) -> Kernel:
 
 
 def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
-    """The kernel for one context: of a kernel whose scale is the context's, one with a fixed scale."""
+    """The kernel for one context: of a kernel whose scale is the context's, one with a fixed scale.
+
+    A module without such a method keeps the weights that it has now.
+    """
     bind = getattr(kernel, "bind", None)
-    return kernel if bind is None else bind(keys, mask)
+    if bind is None:
+        return held(kernel) if isinstance(kernel, nn.Module) else kernel
+    return bind(keys, mask)
 
 
 def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
@@ -34,10 +40,11 @@ def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
         ValueError: If the kernel gives anything but one number per query and key.
     """
     kappa = kernel(queries, keys)
-    expected = (queries.shape[-2], keys.shape[-2])
-    if not isinstance(kappa, Tensor) or kappa.shape[-2:] != expected:
+    batch = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
+    expected = (*batch, queries.shape[-2], keys.shape[-2])
+    if not isinstance(kappa, Tensor) or kappa.shape != expected:
         got = tuple(kappa.shape) if isinstance(kappa, Tensor) else type(kappa).__name__
-        raise ValueError(f"kernel: expected a tensor (*batch, m, n) = (..., {expected[0]}, {expected[1]}), got {got}.")
+        raise ValueError(f"kernel: expected a tensor (*batch, m, n) = {expected}, got {got}.")
     if kappa.is_complex():
         raise ValueError(f"kernel: expected real numbers, got {kappa.dtype}.")
     return kappa.to(queries)

@@ -72,7 +72,7 @@ def locked(path: Path) -> Iterator[None]:
             found = os.fstat(descriptor)
             if found.st_nlink == 0:
                 raise FileNotFoundError(f"{path}: was taken away meanwhile.")
-            stack.callback(_KEPT.pop, path.absolute())
+            stack.callback(_KEPT.pop, path.absolute(), None)
             link, parent = f"/proc/{os.getpid()}/fd/{descriptor}", path.parent.stat().st_ino
             _KEPT[path.absolute()] = Kept(found.st_dev, found.st_ino, link, parent, path.read_bytes())
         except (BlockingIOError, FileNotFoundError):

@@ -20,12 +20,19 @@ def check_floating(*states: Tensor) -> None:
 
 
 def check_squares(name: str, states: Tensor) -> None:
-    """Raises ValueError where squares of the states leave the floating type, so that steps would be 0 or inf."""
-    largest = float(states.detach().abs().max()) if states.numel() else 0.0
-    limits = torch.finfo(states.dtype)
-    if largest > 0 and not limits.tiny < largest * largest < limits.max / states.numel():
+    """Raises ValueError where squares of a context's ``states (*batch, n, d)`` leave the floating type.
+
+    Steps of that context would be 0 or infinite.
+    """
+    if states.numel() == 0:
+        return
+    limits, largest = torch.finfo(states.dtype), widened(states.detach().abs().amax((-2, -1)))
+    squares, most = largest.square(), limits.max / states.shape[-2:].numel()
+    outside = (largest > 0) & ~((squares > limits.tiny) & (squares < most))
+    if bool(outside.any()):
+        size = float(largest[outside].flatten()[0])
         raise ValueError(
-            f"{name}: states of size {largest:.3g} have squares outside of {states.dtype}; scale them to about 1."
+            f"{name}: states of size {size:.3g} have squares outside of {states.dtype}; scale them to about 1."
         )
 
 

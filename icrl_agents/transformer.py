@@ -5,46 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from icrl_agents.blocks import Layer, check_blocks, check_mixture, prompt_of
 from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.error_dynamics import check_layers
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
 from icrl_agents.weighted_context import weighted
-
-
-@runtime_checkable
-class Layer(Protocol):
-    """What the transformer asks of a layer; see ``icrl_agents.layers``."""
-
-    def tokens(self, context: Context, queries: Tensor) -> Tensor:
-        """The prompt that the layer reads."""
-        ...
-
-    def bind(self, context: Context) -> Basis:
-        """The basis in which a query's value is expanded, for this context."""
-        ...
-
-    def attend(self, bound: Any, tokens: Tensor) -> Tensor:  # noqa: ANN401 - what its own ``bind`` returned
-        """What ``forward`` needs and what never changes from layer to layer."""
-        ...
-
-    def messages(self, tokens: Tensor, context: Context) -> Tensor:
-        """The layer's increment of the coefficients in its basis."""
-        ...
-
-    def __call__(self, tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
-        """The tokens after the layer."""
-        ...
-
-    def read_out(self, tokens: Tensor) -> Tensor:
-        """Values of every column."""
-        ...
 
 
 class InContextTransformer(nn.Module):
@@ -57,12 +29,13 @@ class InContextTransformer(nn.Module):
     Args:
         blocks: Layers, all reading the same kind of prompt.
         loops: How often the blocks are applied.
-        reference: The algorithm that the layers implement, if they were constructed from one. It shares the layers'
-            kernel, but no other weight, and is not saved with them.
+        reference: The algorithm that the layers implement, if they were constructed from one. It shares no weight with
+            them, and is not saved with them.
 
     Raises:
         TypeError: If a block is no layer.
-        ValueError: If there is no block, the blocks read different prompts, or ``loops`` is not an integer ≥ 0.
+        ValueError: If there is no block, the blocks read different prompts, some write into the features that others
+            read once for all, or ``loops`` is not an integer ≥ 0.
 
     Example:
         >>> from icrl_agents.constructions import weighted_softmax_td
@@ -74,10 +47,15 @@ class InContextTransformer(nn.Module):
 
     def __init__(self, blocks: Sequence[nn.Module], loops: int = 1, reference: Evaluator | None = None) -> None:
         super().__init__()
-        _check_blocks(blocks)
+        check_blocks(blocks)
         self.blocks = nn.ModuleList(blocks)
         self.loops = check_count("loops", loops)
-        self.reference = reference
+        self._reference = (reference,)  # in which no module is one of this one's
+
+    @property
+    def reference(self) -> Evaluator | None:
+        """The algorithm that the layers implement, if they were constructed from one."""
+        return self._reference[0]
 
     @property
     def num_layers(self) -> int:
@@ -149,7 +127,7 @@ class InContextTransformer(nn.Module):
                     steps.append(torch.zeros_like(layer.messages(tokens, distinct)))
                 if depth < self.num_layers:
                     steps.append(layer.messages(tokens, distinct) if depth % len(layers) == i else steps[0])
-            if _prompt(layers[0]) == "average_reward":
+            if prompt_of(layers[0]) == "average_reward":
                 averages.append(cast(Any, layers[0]).average_reward(tokens))
         coefficients = [torch.stack(steps, dim=-2).cumsum(-2) for steps in increments]
         check_layers(layers, context, coefficients, weights, layers[0].read_out(before))
@@ -181,6 +159,7 @@ class InContextTransformer(nn.Module):
 
     def _fit_columns(self, context: Context) -> ValueFunction:
         """The value function of layers without an expansion: queries run through them as columns."""
+        check_mixture(list(self.blocks))
         depths = torch.eye(self.num_layers + 1, dtype=context.dtype, device=context.device)
         basis = columns(self, context)
         return ValueFunction([basis], [depths.expand(*context.points.shape[:-2], *depths.shape)], context)
@@ -198,6 +177,7 @@ class InContextTransformer(nn.Module):
 
     def _start(self, context: Context, queries: Tensor | None, bases: Sequence[Basis]) -> tuple[Tensor, list[Tensor]]:
         """The tokens before the first layer, and each block's weights, which never change."""
+        check_mixture(list(self.blocks))  # again, since weights may have been trained
         tokens = self._layers[0].tokens(context, context.points[..., :0, :] if queries is None else queries)
         return tokens, [layer.attend(basis, tokens) for layer, basis in zip(self._layers, bases, strict=True)]
 
@@ -214,23 +194,6 @@ def check_count(name: str, count: Any) -> int:  # noqa: ANN401
     if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
         raise ValueError(f"{name}: expected an integer ≥ 0, got {count!r}.")
     return int(count)
-
-
-def _check_blocks(blocks: Sequence[nn.Module]) -> None:
-    if len(blocks) == 0:
-        raise ValueError("blocks: expected at least one layer, got none.")
-    for i, block in enumerate(blocks):
-        if not isinstance(block, Layer):
-            raise TypeError(
-                f"blocks: expected layers such as those of icrl_agents.layers, got {type(block).__name__} at index {i}."
-            )
-    prompts = sorted({_prompt(block) for block in blocks})
-    if len(prompts) > 1:
-        raise ValueError(f"blocks: expected layers that read the same kind of prompt, got {' and '.join(prompts)}.")
-
-
-def _prompt(layer: object) -> str:
-    return getattr(layer, "prompt", "memory")
 
 
 def _queries(context: Context, queries: Any) -> Tensor:  # noqa: ANN401

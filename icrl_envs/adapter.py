@@ -3,7 +3,7 @@
 import copy
 import numbers
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +11,14 @@ from gymnasium import spaces
 
 from icrl_envs import arguments
 from icrl_envs.process import Process
+
+
+class Snapshot(NamedTuple):
+    """The state of a process, and the random stream from which it goes on."""
+
+    state: Any
+    stream: np.random.Generator
+    process: Process[Any]
 
 
 class ProcessEnv(gym.Env[np.ndarray, np.int64]):
@@ -71,7 +79,8 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
             options: ``{"task_seed": k}`` goes over to task k.
 
         Raises:
-            ValueError: If an option is unknown, or the environment has a fixed process and cannot draw tasks.
+            ValueError: If an option is unknown, the environment has a fixed process and cannot draw tasks, or the one
+                that it draws has another observation space.
         """
         task_seed = arguments.reset_task_seed(options)
         process = self.process if task_seed is None else self._drawn(task_seed)
@@ -99,17 +108,17 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
         self._running = not terminated
         return self.process.observe(self._state), reward, terminated, False, self._info()
 
-    def get_state(self) -> tuple[Any, np.random.Generator]:
-        """Return the state and a copy of the random stream, for :meth:`set_state`.
+    def get_state(self) -> Snapshot:
+        """Return copies of the state and of the random stream, and whose state it is, for :meth:`set_state`.
 
         Raises:
             gymnasium.error.ResetNeeded: If the episode has not begun or has terminated.
         """
         if not self._running:
             raise gym.error.ResetNeeded("get_state() needs a running episode: call reset() first.")
-        return copy.deepcopy((self._state, self.np_random))
+        return Snapshot(*copy.deepcopy((self._state, self.np_random)), self.process)
 
-    def set_state(self, snapshot: tuple[Any, np.random.Generator], *, seed: int | None = None) -> np.ndarray:
+    def set_state(self, snapshot: Snapshot, *, seed: int | None = None) -> np.ndarray:
         """Go back to a state of the same process and return its observation; what follows equals what followed then.
 
         Args:
@@ -118,11 +127,16 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
 
         Raises:
             TypeError: If it is not a snapshot.
-            ValueError: If it is one of a process that has other states.
+            ValueError: If it is one of another process, as another task is.
         """
-        if not (isinstance(snapshot, tuple) and len(snapshot) == 2 and isinstance(snapshot[1], np.random.Generator)):
+        if not isinstance(snapshot, Snapshot):
             raise TypeError(f"snapshot must come from get_state(); got an object of type {type(snapshot).__name__}.")
-        state, stream = copy.deepcopy(snapshot)
+        if _differ(snapshot.process, self.process):
+            raise ValueError(
+                "snapshot must be of a state of the environment's process; got one of another process or task. "
+                'reset(options={"task_seed": k}) goes over to task k.'
+            )
+        state, stream = copy.deepcopy(snapshot[:2])
         observation = self._observed(state)
         super().reset(seed=seed)
         self._state = state
@@ -153,10 +167,16 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
         """Return the process of another task."""
         if self._draw is None:
             raise ValueError("options must be empty: this environment runs one given process and draws no tasks.")
-        return self._draw(task_seed=task_seed)
+        process = self._draw(task_seed=task_seed)
+        if process.observation_space != self.observation_space:
+            raise ValueError(
+                f"draw must return processes with observation space {self.observation_space}, like the first; "
+                f"got {process.observation_space} for task {task_seed}. Let all of them have one space."
+            )
+        return process
 
     def _observed(self, state: object) -> np.ndarray:
-        """Return the observation of a state that may be another process's; ValueError if this one has no such state."""
+        """Return the observation of a state that may be anything; ValueError if the process has no such state."""
         try:
             observation = self.process.observe(state)
         except (AttributeError, IndexError, TypeError, ValueError):
@@ -168,3 +188,10 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
     def _info(self) -> dict[str, Any]:
         """Return the state's index where states are integers, Python's or NumPy's."""
         return {"state": int(self._state)} if isinstance(self._state, numbers.Integral) else {}
+
+
+def _differ(process: Process[Any], other: Process[Any]) -> bool:
+    """Return whether two processes are known to differ; of classes without an equality of their own it is not known."""
+    if type(process) is not type(other):
+        return True
+    return process is not other and type(process).__eq__ is not object.__eq__ and process != other

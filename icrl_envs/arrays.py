@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-DOUBTFUL = 1e-12
+DOUBTFUL = 1e-9
 """Below it, a probability may be what a solver leaves of 0."""
 ROUNDING = 1e-14
 """Rows whose sums are as close to 1 are left as they are, so that copies stay equal."""
@@ -48,13 +48,13 @@ def without_transient(transition_matrix: np.ndarray, mu: np.ndarray) -> np.ndarr
     return mu / mu.sum(-1, keepdims=True)
 
 
-def real_array(name: str, value: object, rank: int) -> np.ndarray:
-    """Return ``value`` in float64 with ``rank`` axes, none of them empty; one that is so already is not copied."""
+def real_array(name: str, value: object, rank: int, *, empty: bool = False) -> np.ndarray:
+    """Return ``value`` in float64 with ``rank`` axes, none of them empty unless ``empty``; not copied if it is that."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} must be an array of real numbers with {rank} axes; got a masked array.")
     try:
         given = np.asarray(value)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # the last of a tensor with a gradient
         raise TypeError(f"{name} must be an array of real numbers with {rank} axes; {error}.") from None
     if given.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an array of real numbers with {rank} axes; got an array of {given.dtype}.")
@@ -63,10 +63,25 @@ def real_array(name: str, value: object, rank: int) -> np.ndarray:
         large = np.abs(array) >= 2.0**53
         if any(int(number) != int(integer) for number, integer in zip(array[large], given[large], strict=True)):
             raise ValueError(f"{name} must be numbers that float64 holds; got integers beyond 2**53.")
-    if array.ndim != rank or array.size == 0:
-        raise ValueError(f"{name} must be a non-empty array with {rank} axes; got shape {array.shape}.")
+    if array.ndim != rank or (array.size == 0 and not empty):
+        kind = "an array" if empty else "a non-empty array"
+        raise ValueError(f"{name} must be {kind} with {rank} axes; got shape {array.shape}.")
     if not np.isfinite(array).all():
         raise ValueError(f"{name} must be finite; got {array[~np.isfinite(array)][0]} among its entries.")
+    return array
+
+
+def kept(array: np.ndarray) -> np.ndarray:
+    """Return an array that no one will write into: the same one if it is read-only, and otherwise a copy that is."""
+    if array.flags.writeable:
+        array = array.copy()
+        array.setflags(write=False)
+    return array
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a new array, which its maker will not write into any more, itself as a read-only one."""
+    array.setflags(write=False)
     return array
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -11,14 +11,17 @@ from typing import Any
 import numpy as np
 
 from icrl_envs import arguments
-from icrl_envs.arrays import chain_arrays, without_transient
-from icrl_envs.process import SEVERAL_CLASSES, FiniteProcess, cumulative, discounted_values
+from icrl_envs.arrays import chain_arrays, kept, read_only, without_transient
+from icrl_envs.elimination import ILL_CONDITIONED, eliminated_differential, eliminated_stationary
+from icrl_envs.process import SEVERAL_CLASSES, FiniteProcess, cumulative, discounted_values, held
 from icrl_envs.rkhs import RKHSProcess, expansion, expected_expansion
 
 
 @dataclass(frozen=True, eq=False)
 class FiniteBatch:
     """N finite processes with equally many states S and features d, as arrays.
+
+    The arrays are read-only; those that could be written into are copied.
 
     Args:
         transition_matrix: P, ``(N, S, S)``.
@@ -39,17 +42,21 @@ class FiniteBatch:
     gamma: float
 
     def __post_init__(self) -> None:
-        """Check the arrays, which are not copied."""
+        """Check and keep the arrays."""
         for name, array in chain_arrays(self, batch_axes=1).items():
-            object.__setattr__(self, name, array)
+            object.__setattr__(self, name, kept(array))
         object.__setattr__(self, "gamma", arguments.discount(self.gamma))
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """Copy and pickle through the constructor, so that a copy is read-only too."""
+        return type(self), tuple(getattr(self, entry.name) for entry in fields(self))
 
     @classmethod
     def stack(cls, processes: Sequence[FiniteProcess]) -> FiniteBatch:
         """Return the batch of some processes; ValueError if their γ or the shapes of their features disagree."""
         _check_common(processes, "gamma", "features.shape")
         names = "transition_matrix", "rewards", "features", "start"
-        arrays = (np.stack([getattr(process, name) for process in processes]) for name in names)
+        arrays = (read_only(np.stack([getattr(process, name) for process in processes])) for name in names)
         return cls(*arrays, gamma=processes[0].gamma)
 
     def __len__(self) -> int:
@@ -65,11 +72,11 @@ class FiniteBatch:
         """Return each process ``copies`` ≥ 1 times in a row."""
         copies = arguments.integer("copies", copies, 1)
         arrays = self.transition_matrix, self.rewards, self.features, self.start
-        return FiniteBatch(*(np.repeat(array, copies, axis=0) for array in arrays), gamma=self.gamma)
+        return FiniteBatch(*(read_only(np.repeat(array, copies, axis=0)) for array in arrays), gamma=self.gamma)
 
     def values(self) -> np.ndarray:
         """Return the values v = (I − γP)⁻¹ r, ``(N, S)``; ValueError as of :meth:`FiniteProcess.values`."""
-        return discounted_values(self.transition_matrix, self.rewards, self.gamma, self.stationary_distributions)
+        return discounted_values(self.transition_matrix, self.rewards, self.gamma)
 
     def stationary_distributions(self) -> np.ndarray:
         """Return the distributions μ with μᵀP = μᵀ, ``(N, S)``.
@@ -77,31 +84,37 @@ class FiniteBatch:
         Raises:
             ValueError: If several closed classes of states make one of them ambiguous.
         """
-        S = self.rewards.shape[-1]
-        equations = np.eye(S) - self.transition_matrix.mT
-        equations[:, -1] = 1.0
-        ambiguous = np.flatnonzero(np.linalg.cond(equations, 1) * S * np.finfo(float).eps >= 1.0)
-        if ambiguous.size:
-            raise ValueError(f"{SEVERAL_CLASSES} This is process {ambiguous[0]} of {len(self)}.")
-        ends = np.zeros((len(equations), S, 1))
+        ends = np.zeros((*self.rewards.shape, 1))
         ends[:, -1] = 1.0
+        slow, equations = self._slow, self._equations()
         weights = np.linalg.solve(equations, ends)[..., 0].clip(min=0.0)
-        return without_transient(self.transition_matrix, weights / weights.sum(-1, keepdims=True))
+        mu = without_transient(self.transition_matrix, weights / weights.sum(-1, keepdims=True))
+        if slow.any():
+            mu[slow] = eliminated_stationary(self.transition_matrix[slow])
+        return mu
 
     def differential_values(self) -> np.ndarray:
-        """Return the differential values h, ``(N, S)``, with h = r − r̄ + Ph and μᵀh = 0, where r̄ = μᵀr."""
-        mu = self.stationary_distributions()[:, None]
-        centred = self.rewards[..., None] - mu @ self.rewards[..., None]
-        identity = np.eye(self.rewards.shape[-1])
-        return np.linalg.solve(identity - self.transition_matrix + mu, centred)[..., 0]
+        """Return the differential values h, ``(N, S)``, with h = r − r̄ + Ph and μᵀh = 0, where r̄ = μᵀr.
+
+        Raises:
+            ValueError: As of :meth:`stationary_distributions`, or if a value overflows.
+        """
+        mu, P, slow = self.stationary_distributions()[:, None], self.transition_matrix, self._slow
+        with np.errstate(over="ignore", invalid="ignore"):
+            centred = self.rewards[..., None] - mu @ self.rewards[..., None]
+            h = np.linalg.solve(np.eye(P.shape[-1]) - P + mu, centred)
+            if slow.any():
+                h[slow, :, 0] = eliminated_differential(P[slow], centred[slow, :, 0])
+                h[slow] -= mu[slow] @ h[slow]
+        return held(h[..., 0])
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray:
         """Return one start state of each process, ``(N,)``."""
         return _invert(self._start, rng)
 
     def sample_step(self, states: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the next states and the rewards, ``(N,)`` each, from ``states (N,)``."""
-        rows = self._offsets + states
+        """Return the next states and the rewards, ``(N,)`` each, from ``states (N,)``; IndexError if one is none."""
+        rows = self._rows(states)
         return _invert(self._transitions.take(rows, axis=0), rng), self._rewards.take(rows)
 
     def sample_paths(self, length: int, rng: np.random.Generator) -> np.ndarray:
@@ -109,14 +122,35 @@ class FiniteBatch:
         return sample_paths(self._transitions.reshape(self.transition_matrix.shape), self._start, length, rng)
 
     def observe(self, states: np.ndarray) -> np.ndarray:
-        """Return the features ``(N, d)`` of ``states (N,)``."""
-        return self._features.take(self._offsets + states, axis=0)
+        """Return the features ``(N, d)`` of ``states (N,)``; IndexError if one is none."""
+        return self._features.take(self._rows(states), axis=0)
 
     def info(self, states: np.ndarray) -> dict[str, np.ndarray]:
         """Return the states' indices, in the form in which Gymnasium batches infos."""
         return {"state": states.copy(), "_state": np.ones(len(states), dtype=bool)}
 
+    def _equations(self) -> np.ndarray:
+        """Return the systems of μᵀP = μᵀ, ``(N, S, S)``, with Σ_s μ(s) in place of the last equation."""
+        equations = np.eye(self.rewards.shape[-1]) - self.transition_matrix.mT
+        equations[:, -1] = 1.0
+        return equations
+
+    @cached_property
+    def _slow(self) -> np.ndarray:
+        """Which chains, ``(N,)``, hardly ever leave a group of states, so that a general solver would lose digits."""
+        conditions = np.linalg.cond(self._equations(), 1)
+        ambiguous = np.flatnonzero(conditions * self.rewards.shape[-1] * np.finfo(float).eps >= 1.0)
+        if ambiguous.size:
+            raise ValueError(f"{SEVERAL_CLASSES} This is process {ambiguous[0]} of {len(self)}.")
+        return conditions > ILL_CONDITIONED
+
     # Row n·S + s of the tables below belongs to state s of process n.
+
+    def _rows(self, states: np.ndarray) -> np.ndarray:
+        S = self.rewards.shape[-1]
+        if states.shape != self._offsets.shape or states.astype(np.uint64).max() >= S:  # negative ones become large
+            raise IndexError(f"states must be {len(self)} integers in [0, {S - 1}], one of each process; got {states}.")
+        return self._offsets + states
 
     @cached_property
     def _offsets(self) -> np.ndarray:

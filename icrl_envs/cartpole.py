@@ -8,6 +8,7 @@ from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv as Simulator
 
 from icrl_envs import arguments
+from icrl_envs.arrays import real_array
 from icrl_envs.random_streams import task_streams
 
 START_BOUND = 0.05  # each start coordinate is uniform in [-START_BOUND, START_BOUND], as in Gymnasium
@@ -30,6 +31,11 @@ class CartPoleProcess:
         controller: w, four numbers for cart position, cart velocity, pole angle and pole velocity.
         epsilon: ε in ``[0, 1]``, the share of uniformly random actions.
         gamma: γ in ``[0, 1)``, the discount.
+
+    Raises:
+        TypeError: If an argument is not a number, or the controller no sequence of numbers.
+        ValueError: If an argument is out of its range, a mass, length or force not positive, or the controller not
+            four numbers.
     """
 
     gravity: float
@@ -40,6 +46,19 @@ class CartPoleProcess:
     controller: tuple[float, float, float, float]
     epsilon: float
     gamma: float
+
+    def __post_init__(self) -> None:
+        """Check the arguments."""
+        positive = "cart_mass", "pole_mass", "pole_half_length", "force"
+        checked = {name: arguments.real(name, getattr(self, name), 0.0, low_open=True) for name in positive}
+        checked["gravity"] = arguments.real("gravity", self.gravity)
+        checked["epsilon"] = arguments.real("epsilon", self.epsilon, 0.0, 1.0)
+        checked["gamma"] = arguments.discount(self.gamma)
+        weights = real_array("controller", self.controller, 1)
+        if weights.shape != (4,):
+            raise ValueError(f"controller must be four numbers; got {self.controller!r}.")
+        for name, value in {**checked, "controller": tuple(weights.tolist())}.items():
+            object.__setattr__(self, name, value)
 
     @cached_property
     def _simulator(self) -> Simulator:
@@ -106,5 +125,5 @@ def _draw(physics: np.random.Generator, policy: np.random.Generator, gamma: floa
         force=physics.uniform(5.0, 15.0),
         controller=tuple(policy.uniform(0.0, 1.0, 4)),
         epsilon=policy.uniform(0.1, 0.5),
-        gamma=arguments.discount(gamma),
+        gamma=gamma,
     )

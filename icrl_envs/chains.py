@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from icrl_envs import arguments
+from icrl_envs.arrays import read_only
 from icrl_envs.batches import FiniteBatch
 from icrl_envs.process import FiniteProcess
 from icrl_envs.random_streams import task_streams
@@ -185,7 +186,7 @@ def _draw(
         r = (v - gamma * P @ v)[..., 0]
     else:
         r = reward_rng.uniform(-1.0, 1.0, (count, S))
-    return FiniteBatch(P, r, phi, start, gamma)
+    return FiniteBatch(*map(read_only, (P, r, phi, start)), gamma=gamma)
 
 
 def _check_size(count: int, S: int) -> None:

@@ -29,6 +29,7 @@ class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstruc
 
     Raises:
         TypeError: If ``env`` is not an environment or ``policy`` is none of these.
+        ValueError: If ``policy`` is a model of observations that a ``VecNormalize`` normalised.
 
     Example:
         >>> def push_along(observation, rng):
@@ -80,10 +81,12 @@ def action_function(policy: Any) -> ActionFunction:  # noqa: ANN401 (see FixedPo
 
     Raises:
         TypeError: If it is a class, or has neither ``predict`` nor ``get_action`` and takes no two arguments.
+        ValueError: If it is a Stable-Baselines3 model that was trained on what a ``VecNormalize`` made of observations.
     """
     if isinstance(policy, type):
         raise TypeError(f"policy must be an object, such as {policy.__name__}(...); got the class itself.")
     if hasattr(policy, "predict"):
+        _check_raw(policy)
         return lambda observation, rng: predicted(policy, observation)
     if hasattr(policy, "get_action"):
         return lambda observation, rng: policy.get_action(observation)
@@ -93,6 +96,17 @@ def action_function(policy: Any) -> ActionFunction:  # noqa: ANN401 (see FixedPo
             f"as Stable-Baselines3 models do, or get_action(observation) as scripted policies do; got {policy!r}."
         )
     return policy
+
+
+def _check_raw(model: Any) -> None:  # noqa: ANN401 (a Stable-Baselines3 model)
+    """Raise ValueError if the model's own environment normalises observations, as the one it is to act in does not."""
+    normaliser = getattr(model, "get_vec_normalize_env", lambda: None)()
+    if normaliser is not None and getattr(normaliser, "norm_obs", True):
+        raise ValueError(
+            "policy: expected a model of observations as they are, got one of what its VecNormalize makes of them; "
+            "pass lambda observation, rng: model.predict(normaliser.normalize_obs(observation), deterministic=True)[0] "
+            "with normaliser = model.get_vec_normalize_env()."
+        )
 
 
 def predicted(model: Any, observation: Any) -> Any:  # noqa: ANN401 (a Stable-Baselines3 model, and what it sees)
@@ -133,7 +147,8 @@ def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN40
         action = action.detach().cpu().numpy()
     if isinstance(space, spaces.Box):
         array = np.asarray(action)
-        if array.dtype.kind not in "fiu" or array.shape != space.shape or not np.isfinite(array).all():
+        masked = isinstance(action, np.ma.MaskedArray)
+        if masked or array.dtype.kind not in "fiu" or array.shape != space.shape or not np.isfinite(array).all():
             raise ValueError(f"the policy's action must be finite and of shape {space.shape}; got {action!r}.")
         clipped = np.clip(array, space.low, space.high)
         if not np.issubdtype(space.dtype, np.floating) and np.any(clipped != np.round(clipped)):

@@ -9,14 +9,15 @@ import numpy as np
 from gymnasium import spaces
 
 from icrl_envs import arguments
-from icrl_envs.arrays import chain_arrays, without_transient
+from icrl_envs.arrays import chain_arrays, read_only, without_transient
+from icrl_envs.elimination import ILL_CONDITIONED, Elimination, eliminated_stationary
 
 State = TypeVar("State")
 NEAR_ONE = 1.0 - 1e-6
-"""Above this γ values are solved for in two parts."""
+"""Above this γ rounding in P would show in a general solver's values."""
 SEVERAL_CLASSES = (
     "transition_matrix must have one closed class of states for a unique stationary distribution; "
-    "it has several. Connect them, or take them as separate processes."
+    "it has several, within rounding. Connect them, or take them as separate processes."
 )
 
 
@@ -50,7 +51,8 @@ class Process(Protocol[State]):
 class FiniteProcess:
     """A recurrent Markov reward process with finitely many states.
 
-    The arrays are copied to float64 and are read-only, so that a process is one fixed thing for its whole life.
+    The arrays are copied to float64 and are read-only, so that a process is one fixed thing for its whole life. Two
+    processes are equal where their arrays and γ are.
 
     Args:
         transition_matrix: P, ``(S, S)``; row s is the distribution of the next state after s.
@@ -88,6 +90,16 @@ class FiniteProcess:
         """Copy and pickle through the constructor, so that a copy is read-only too."""
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other one has the same arrays and γ."""
+        if not isinstance(other, FiniteProcess):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, entry.name), getattr(other, entry.name)) for entry in fields(self))
+
+    def __hash__(self) -> int:
+        """Return the same number for equal processes."""
+        return hash((self.features.shape, self.gamma))
+
     @property
     def num_states(self) -> int:
         """The number of states S."""
@@ -103,9 +115,9 @@ class FiniteProcess:
         """Return the value v = (I − γP)⁻¹ r of each state, ``(S,)``: the fixed point of v = r + γPv.
 
         Raises:
-            ValueError: If a value overflows, or γ is above 1 − 1e-6 where there are several closed classes of states.
+            ValueError: If a value overflows.
         """
-        return discounted_values(self.transition_matrix, self.rewards, self.gamma, self.stationary_distribution)
+        return discounted_values(self.transition_matrix[None], self.rewards[None], self.gamma)[0]
 
     def stationary_distribution(self) -> np.ndarray:
         """Return the distribution μ, ``(S,)``, with μᵀP = μᵀ and Σ_s μ(s) = 1.
@@ -115,9 +127,11 @@ class FiniteProcess:
         """
         S = self.num_states
         equations = np.vstack([np.eye(S) - self.transition_matrix.T, np.ones(S)])
-        solution, _, rank, _ = np.linalg.lstsq(equations, np.append(np.zeros(S), 1.0))
+        solution, _, rank, singular = np.linalg.lstsq(equations, np.append(np.zeros(S), 1.0))
         if rank < S:
             raise ValueError(SEVERAL_CLASSES)
+        if singular[0] > ILL_CONDITIONED * singular[-1]:
+            return eliminated_stationary(self.transition_matrix[None])[0]
         weights = solution.clip(min=0.0)
         return without_transient(self.transition_matrix, weights / weights.sum())
 
@@ -136,43 +150,51 @@ class FiniteProcess:
         return int(self.cumulative_start.searchsorted(rng.random(), side="right"))
 
     def sample_step(self, state: int, rng: np.random.Generator) -> tuple[int, float, bool]:
-        """Return ``(s', r(s), False)`` with s' drawn from row s of P, by inversion of one uniform number."""
+        """Return ``(s', r(s), False)`` with s' drawn from row s of P, by inversion of one uniform number.
+
+        Raises:
+            IndexError: If there is no such state.
+        """
+        if state < 0:
+            raise IndexError(f"state must be an integer in [0, {self.num_states - 1}]; got {state}.")
         next_state = self.cumulative_transitions[state].searchsorted(rng.random(), side="right")
         return int(next_state), float(self.rewards[state]), False
 
     def observe(self, state: int) -> np.ndarray:
-        """Return the features ``(d,)`` of ``state``, a new array on each call."""
+        """Return the features ``(d,)`` of ``state``, a new array on each call; IndexError if there is no such state."""
+        if state < 0:
+            raise IndexError(f"state must be an integer in [0, {self.num_states - 1}]; got {state}.")
         return self.features[state].copy()
 
 
-def discounted_values(P: np.ndarray, r: np.ndarray, gamma: float, stationary: Callable[[], np.ndarray]) -> np.ndarray:
-    """Return v = (I − γP)⁻¹ r, accurate however near 1 γ is.
-
-    Above γ = 1 − 1e-6 rounding in P would show, so the part that grows is taken out, with μ the stationary
-    distribution: v = μᵀr / (1 − γ) + h, (I − γP + 1μᵀ) h = r − μᵀr.
+def discounted_values(P: np.ndarray, r: np.ndarray, gamma: float) -> np.ndarray:
+    """Return v = (I − γP)⁻¹ r, ``(N, S)``, accurate however near 1 γ is.
 
     Args:
-        P: ``(*batch, S, S)``.
-        r: ``(*batch, S)``.
+        P: ``(N, S, S)``.
+        r: ``(N, S)``.
         gamma: γ in ``[0, 1)``.
-        stationary: Returns μ, ``(*batch, S)``.
 
     Raises:
         ValueError: If a value overflows.
     """
-    system, right, offset = np.eye(r.shape[-1]) - gamma * P, r[..., None], np.zeros(())
     with np.errstate(over="ignore", invalid="ignore"):
         if gamma > NEAR_ONE:
-            mu = stationary()[..., None, :]
-            mean = mu @ right
-            system, right, offset = system + mu, right - mean, mean / (1.0 - gamma)
-        v = (np.linalg.solve(system, right) + offset)[..., 0]
-    if not np.isfinite(v).all():
+            return held(Elimination(gamma * P, np.full(r.shape, 1.0 - gamma)).solve(r))
+        return held(np.linalg.solve(np.eye(r.shape[-1]) - gamma * P, r[..., None])[..., 0])
+
+
+def held(values: np.ndarray) -> np.ndarray:
+    """Return values of states; ValueError if one overflowed."""
+    if not np.isfinite(values).all():
         raise ValueError("rewards must have values that float64 holds; some overflow. Scale the rewards down.")
-    return v
+    return values
 
 
 def cumulative(weights: np.ndarray) -> np.ndarray:
-    """Return cumulative sums along the last axis, ending in exactly 1: states of probability 0 are never drawn."""
+    """Return cumulative sums along the last axis, ending in exactly 1: states of probability 0 are never drawn.
+
+    They are read-only, as the probabilities are.
+    """
     totals = weights.cumsum(axis=-1)
-    return totals / totals[..., -1:]
+    return read_only(totals / totals[..., -1:])

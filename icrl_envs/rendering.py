@@ -59,7 +59,7 @@ def _(process: FiniteProcess, state: int) -> str:
 
 @draw.register
 def _(process: FiniteProcess, state: int, axes: Axes) -> None:
-    """Draw the states on a circle, coloured by value, and the transitions as arcs, the darker the likelier."""
+    """Draw the states on a circle, coloured by value, and transitions as arcs, the darker the likelier."""
     angles = np.pi / 2 - 2 * np.pi * np.arange(process.num_states) / process.num_states
     positions = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     v = process.values()
@@ -77,7 +77,7 @@ def _(process: FiniteProcess, state: int, axes: Axes) -> None:
 
 
 def _draw_transitions(P: np.ndarray, state: int, positions: np.ndarray, axes: Axes) -> None:
-    """Draw each transition as an arc bent to its left, and those from the current state as arrows."""
+    """Draw each transition likelier than 0.01 between two states as an arc, those from the current one as arrows."""
     sources, targets = np.nonzero((P > 0.01) & ~np.eye(len(P), dtype=bool))
     begin, end = positions[sources, None], positions[targets, None]
     step = end - begin

@@ -8,6 +8,7 @@ import numpy as np
 from gymnasium import spaces
 
 from icrl_envs import arguments
+from icrl_envs.arrays import real_array
 from icrl_envs.gaussian_kernels import KERNELS
 from icrl_envs.random_streams import task_streams
 
@@ -124,12 +125,18 @@ class RKHSProcess:
         return spaces.Box(-np.inf, np.inf, (self.dim,), np.float64)
 
     def values(self, states: np.ndarray) -> np.ndarray:
-        """Return the exact values v(s), ``(m,)``, of ``states (m, d)``."""
-        return expansion(self._checked(states), self.centers, self.coefficients, self)
+        """Return the exact values v(s), ``(m,)``, of ``states (m, d)``.
+
+        Raises:
+            TypeError: If the states are not an array of real numbers.
+            ValueError: If they have another shape, are not finite, or so far out that a value overflows; as of all
+                that is asked of states.
+        """
+        return self._of_states(states, expansion)
 
     def expected_values(self, states: np.ndarray) -> np.ndarray:
         """Return E[v(s') | s], ``(m,)``, for ``states (m, d)``: the mean value one step later."""
-        return expected_expansion(self._checked(states), self.centers, self.coefficients, self)
+        return self._of_states(states, expected_expansion)
 
     def rewards(self, states: np.ndarray) -> np.ndarray:
         """Return r(s) = v(s) − γ E[v(s') | s], ``(m,)``, for ``states (m, d)``."""
@@ -142,18 +149,23 @@ class RKHSProcess:
     def sample_step(self, state: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float, bool]:
         """Return ``(a s + σε, r(s), False)``."""
         next_state = self.drift * state + self.noise * rng.standard_normal(self.dim)
-        return next_state, float(self.rewards(state[None])[0]), False
+        terms = state[None], self.centers, self.coefficients, self
+        return next_state, float((expansion(*terms) - self.gamma * expected_expansion(*terms))[0]), False
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         """Return the state ``(d,)`` itself, a new array on each call."""
         return state.copy()
 
-    def _checked(self, states: np.ndarray) -> np.ndarray:
-        """Return ``states`` as an array ``(m, d)``."""
-        states = np.asarray(states, dtype=np.float64)
-        if states.ndim != 2 or states.shape[1] != self.dim:
+    def _of_states(self, states: np.ndarray, expanded: Callable[..., np.ndarray]) -> np.ndarray:
+        """Return a sum over the centres, ``(m,)``, at states that are checked."""
+        states = real_array("states", states, 2, empty=True)
+        if states.shape[1] != self.dim:
             raise ValueError(f"states must have shape (m, {self.dim}); got {states.shape}.")
-        return states
+        with np.errstate(over="ignore", invalid="ignore"):  # at a squared distance of infinity an RBF is 0
+            numbers = expanded(states, self.centers, self.coefficients, self)
+        if not np.isfinite(numbers).all():
+            raise ValueError("states must have values that float64 holds; some overflow so far from the origin.")
+        return numbers
 
 
 def expansion(states: np.ndarray, z: np.ndarray, c: np.ndarray, process: RKHSProcess) -> np.ndarray:

@@ -86,6 +86,8 @@ class ProcessVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             TypeError: If an option has the wrong type.
             ValueError: If an option is unknown or does not fit.
         """
+        if options is not None and not isinstance(options, dict):
+            raise TypeError(f"options must be a dictionary or None; got {options!r}.")
         options = options or {}
         for key in options:
             arguments.choice("the key of options", key, OPTIONS)

@@ -15,10 +15,13 @@ from icrl_agents.command_line import main
 from icrl_agents.constructions import linear_td
 from icrl_agents.context import Context
 from icrl_agents.diagnostics import td_loss
+from icrl_agents.episode import Episode
+from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
+from icrl_agents.kernels import Laplace
 from icrl_agents.studies.adapt.config import AdaptConfig
-from icrl_agents.studies.adapt.evaluation import ADAPTIVE, FIXED, NAIVE, Row, label
+from icrl_agents.studies.adapt.evaluation import ADAPTIVE, FIXED, NAIVE, Row, evaluate, label
 from icrl_agents.studies.adapt.run import rows_of, run
-from icrl_agents.studies.adapt.summary import FLOOR, LEAVE_ONE_OUT, MIXTURE, Summary, _comparison
+from icrl_agents.studies.adapt.summary import FLOOR, LEAVE_ONE_OUT, MIXTURE, Summary, _comparison, _ratios
 from icrl_agents.studies.transfer.evaluation import _scores, _Target
 from icrl_agents.studies.transfer.run import cells_of
 from icrl_agents.studies.transfer.trajectories import Trajectories, gathered
@@ -195,6 +198,33 @@ def test_of_one_domain_alone_there_is_no_interval():
     assert str(alone).split() == ["1.000", "2.00", "1"]
     both = _comparison(ratios, [("reach-v3", "low"), ("reach-v3", "mid"), ("door-open-v3", "high")])
     assert "[1.000, 1.000]" in str(both)
+
+
+@pytest.mark.parametrize("default", [0, 1])
+def test_what_diverges_has_infinite_losses_and_is_averaged_with_no_seed_left_out(default):
+    bank = [WeightedSoftmaxTD(Laplace(0.5), 400), KernelTD(Laplace(0.5), 400, step_size=3.0)]  # which diverges
+    evaluator = AdaptiveTD(bank[::-1] if default else bank, depths=(1, 400))
+    config = AdaptConfig(domains=("reach-v3",), noise=("low",), seeds=1, steps=20, tail=10, gamma=0.5)
+    (_, request), rows = next(iter(cells_of(config.transfer()).values())), []
+    for seed, size in enumerate((1.0, 0.0)):  # without a reward nothing grows
+        rng = np.random.default_rng(seed)
+        episodes = [Episode(rng.normal(size=(21, 2)), size * rng.normal(size=20)) for _ in range(4)]
+        rows += evaluate(
+            config, evaluator, dataclasses.replace(request, seed=seed), "low", Trajectories(episodes[:3], episodes[3:])
+        )
+    losses = {(row.seed, row.method, row.depth, row.kernel): row.td_loss for row in rows}
+    assert len(losses) == len(rows) == 2 * 6
+    assert losses[0, FIXED, 400, "KernelTD"] == math.inf
+    assert 0.0 < losses[0, FIXED, 1, "KernelTD"] < math.inf
+    assert losses[1, FIXED, 400, "KernelTD"] == 0.0
+    assert (losses[0, ADAPTIVE, None, "none" if default else "mixture"] == math.inf) == bool(default)
+    summary = Summary(rows)
+    assert summary.losses((FIXED, "KernelTD", 400), "TD loss").tolist() == [math.inf]
+
+
+def test_losses_that_are_equal_have_the_ratio_1_and_infinite_ones_too():
+    losses, others = np.array([math.inf, 2.0, math.inf, 1.0]), np.array([math.inf, 2.0, 1.0, math.inf])
+    assert _ratios(losses, others).tolist() == [1.0, 1.0, math.inf, 0.0]
 
 
 def test_a_transformer_that_diverges_in_depth_has_its_losses_before_that():

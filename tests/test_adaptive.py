@@ -13,9 +13,9 @@ from icrl_agents.adaptive import AdaptiveTD, RelevanceTD, default_bank
 from icrl_agents.adaptive.mixture import simplex_weights
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import AverageRewardTD, KernelTD, TabularTD, WeightedSoftmaxTD
+from icrl_agents.evaluators import AverageRewardTD, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace, Linear, ProductLaplace
-from icrl_agents.value_function import DivergenceError, Evaluator
+from icrl_agents.value_function import Evaluator
 from tests.adaptive_loops import (
     DEPTHS,
     GAMMA,
@@ -120,17 +120,6 @@ def test_more_trajectories_than_folds_are_grouped():
     assert choice.td_losses.shape == (3, 4)
 
 
-@pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
-def test_a_member_that_diverges_is_left_out_and_a_default_that_does_is_an_error():
-    context = Context.from_episodes(episodes(), GAMMA)
-    wild = KernelTD(Linear(), 4_000, step_size=1e3)
-    values = AdaptiveTD([*BANK, wild], DEPTHS, 0.2, 0.7).fit(context)
-    assert values.parts[2] is None
-    torch.testing.assert_close(values(QUERIES), ADAPTIVE.fit(context)(QUERIES))
-    with pytest.raises(DivergenceError, match="not finite"):
-        AdaptiveTD([wild, *BANK]).fit(context)
-
-
 def test_frozen_transformers_make_a_bank_as_their_algorithms_do():
     context = Context.from_episodes(episodes(), GAMMA)
     heads = [constructions.weighted_softmax_td(Laplace(scale), 4, form="temporal_shift") for scale in SCALES]
@@ -164,6 +153,7 @@ def test_the_default_bank_is_its_default_first():
         (ValueError, {"evaluators": []}, "evaluators: expected at least one"),
         (TypeError, {"evaluators": [Linear()]}, "evaluators: expected objects with a method fit"),
         (TypeError, {"evaluators": [TabularTD]}, r"evaluators: expected objects .*; did you mean TabularTD\("),
+        (TypeError, {"evaluators": {TabularTD(3), TabularTD(4)}}, "evaluators: expected a list of evaluators"),
         (TypeError, {"evaluators": TabularTD(3)}, r"evaluators: expected a list of evaluators, .* in brackets"),
         (TypeError, {"depths": 5}, r"depths: expected a list of integers ≥ 0, such as \(20, 80\), got 5"),
         (ValueError, {"depths": ()}, "depths: expected integers ≥ 0, one at least"),

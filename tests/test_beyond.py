@@ -172,7 +172,7 @@ def test_the_weights_are_those_of_the_transfer_study_and_the_same_in_every_proce
 
 
 def test_losses_are_those_of_the_equations():
-    config = BeyondConfig(**{**SMALL, "processes": ("boyan-random",)})
+    config = BeyondConfig(**SMALL)
     cell = Cell("boyan-random", 1)
     row = next(r for r in evaluate(config, cell) if (r.scale, r.evaluator) == (RAW, SOFTMAX))
     env = make(config, *cell)

@@ -10,8 +10,10 @@ import stat
 import pytest
 
 from icrl_agents.execution import executor
+from icrl_agents.execution.processes import Processes
 from icrl_agents.files import append_line, check_writable, write_atomically
 from icrl_agents.studies.cells import KeptRows, compute_cells
+from icrl_agents.studies.description import installed
 from icrl_agents.studies.results import opened_folder
 from icrl_agents.studies.rkhs.config import RKHSConfig
 
@@ -52,6 +54,21 @@ def test_finished_cells_are_kept_bit_for_bit_and_not_computed_again(tmp_path, mo
     before = (tmp_path / "cells").read_bytes()
     assert run(tmp_path / "cells") == (rows, [])
     assert (tmp_path / "cells").read_bytes() == before
+
+
+def plain(cell):
+    return [Line(number=cell, word=None)]
+
+
+def test_a_worker_of_other_versions_computes_no_rows(tmp_path, monkeypatch):
+    kept, there = KeptRows(tmp_path / "cells", "a study"), installed()
+    monkeypatch.setattr("icrl_agents.studies.cells.installed", lambda: {**there, "numpy": "0.1"})
+    found = rf"executor: a worker on .* has other versions \(numpy {there['numpy']}, not 0\.1\)"
+    with pytest.raises(ValueError, match=found):
+        compute_cells(plain, CELLS, Line, Processes(1), kept)
+    assert kept.read() == {}
+    monkeypatch.undo()
+    assert [row.number for row in compute_cells(plain, CELLS, Line, Processes(1), kept)] == list(range(5))
 
 
 def test_cells_that_are_forgotten_are_computed_again_and_the_others_not(tmp_path):

@@ -4,11 +4,14 @@ import math
 import warnings
 
 import numpy as np
+import pytest
+import torch
 from hypothesis import strategies as st
 
 from icrl_agents import kernels
+from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
-from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, MonteCarlo, TabularTD, WeightedSoftmaxTD
+from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, MonteCarlo, Nystrom, TabularTD, WeightedSoftmaxTD
 from tests import oracles
 from tests.properties import of
 from tests.scenarios import Chosen, chosen_kernels
@@ -118,3 +121,44 @@ def test_tabular_values_are_lstd_on_one_hot_states(sample):
         expected = LSTD().fit(one_hot.context)(states)
         close(KernelLSTD(kernels.Identity()).fit(sample.context)(sample.states), expected, 1e-8)
         close(TabularTD(math.inf).fit(sample.context)(sample.states), expected, 1e-8)
+
+
+@pytest.mark.parametrize("width", [0.05, 0.3, 3.0])
+@pytest.mark.parametrize(
+    "evaluator",
+    [
+        lambda width: KernelLSTD(kernels.RBF(width)),
+        lambda width: KernelLSTD(kernels.RBF(width), 1e-7),
+        lambda width: KernelLSTD(kernels.Laplace(width), normalise=True),
+        lambda width: KernelTD(kernels.Laplace(width), math.inf),
+        lambda width: WeightedSoftmaxTD(kernels.RBF(width), math.inf),
+    ],
+)
+def test_single_precision_has_the_values_of_double_precision_or_is_refused(evaluator, width):
+    rng, evaluator = np.random.default_rng(0), evaluator(width)
+    states = rng.random((61, 1))
+    wide = Context(*(torch.as_tensor(a) for a in (states[:-1], rng.normal(size=60), np.full(60, 0.9), states[1:])))
+    narrow = wide.to(dtype=torch.float32)
+    try:
+        found = evaluator.fit(narrow)(narrow.states).double()
+    except ValueError:
+        return
+    expected = evaluator.fit(narrow.to(dtype=torch.float64))(narrow.states.double())
+    assert float((found - expected).abs().max()) < 1e-2 * float(expected.abs().max())
+
+
+@pytest.mark.parametrize(
+    "evaluator",
+    [
+        KernelLSTD,
+        lambda kernel: KernelTD(kernel, math.inf),
+        lambda kernel: KernelTD(kernel, 2, approximation=Nystrom(2)),
+    ],
+)
+def test_a_kernel_of_ones_own_that_takes_no_double_precision_is_told(evaluator):
+    weights = torch.nn.Linear(1, 2)
+    context = Context([[0.0], [1.0]], [1.0, 2.0], [0.5, 0.0], [[1.0], [0.0]]).to(dtype=torch.float32)
+    with pytest.raises(
+        TypeError, match=r"kernel: asked in double precision here, .* convert it, for instance with \.d"
+    ):
+        evaluator(lambda x, y: torch.exp(-torch.cdist(weights(x), weights(y)))).fit(context)

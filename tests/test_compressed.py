@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from icrl_agents import kernels
-from icrl_agents.attention import SoftmaxAttention
+from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.compressed import CompressedContexts, attention, sample_paths, state_values
 from icrl_agents.constructions import (
     average_reward_td,
@@ -21,6 +21,7 @@ from icrl_agents.constructions import (
 from icrl_agents.kernels import DotProduct
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
+from icrl_agents.value_function import DivergenceError
 
 B, S, D, N = 3, 5, 4, 12
 
@@ -217,3 +218,22 @@ def test_full_layers_refuse_matrices_that_do_not_fit():
         FullAttentionLayer(torch.eye(5), torch.eye(6))
     with pytest.raises(ValueError, match="V: expected finite"):
         FullAttentionLayer(torch.full((5, 5), torch.nan), torch.eye(5))
+
+
+@pytest.mark.parametrize("size", [1e160, 10.0])
+def test_values_that_are_not_finite_are_an_error_as_of_the_transformer(size, contexts):
+    transformer = weighted_softmax_td(DotProduct(torch.eye(D)), 6_000, 3.0)
+    contexts = dataclasses.replace(contexts, points=size * contexts.points)
+    with pytest.raises((ValueError, DivergenceError)):
+        transformer(contexts.context, contexts.points)
+    with pytest.raises(DivergenceError, match="values are not finite"):
+        state_values(transformer, contexts)
+
+
+def test_attention_is_softmax_over_a_score_or_refused(contexts):
+    for rule in (KernelAttention(kernels.RBF(1.0)), SoftmaxAttention(kernels.Linear())):
+        with pytest.raises(ValueError, match="layer: expected SoftmaxAttention over a kernel with a score"):
+            attention(TemporalShiftLayer(rule), contexts)
+    far = dataclasses.replace(contexts, points=1e160 * contexts.points)
+    with pytest.raises(ValueError, match="kernel: gives NaN or overflows"):
+        attention(shift(0), far)

@@ -207,3 +207,17 @@ def test_a_critic_does_not_depend_on_the_unit_of_states(unit):
         context = Context(x[:-1], rewards, np.full(40, 0.9), x[1:])
         values.append(Critic(default_evaluator()).assess(context).values)
     np.testing.assert_allclose(values[1], values[0], rtol=1e-9, atol=1e-10)
+
+
+def test_the_actor_does_not_depend_on_the_unit_of_small_rewards():
+    def trained(unit):
+        env = gym.wrappers.TransformReward(gym.make("Pendulum-v1"), lambda reward: float(reward) * unit)
+        config = PPOConfig(rollout_steps=32, epochs=2, hidden=(4,))
+        actor = ppo(env, default_evaluator(), total_steps=64, seed=0, config=config).actor
+        return torch.nn.utils.parameters_to_vector(actor.parameters()).detach()
+
+    expected = trained(1.0)
+    for unit in (2.0**-40, 2.0**-100):
+        torch.testing.assert_close(trained(unit), expected, rtol=1e-5, atol=1e-7)
+    with pytest.raises(ValueError, match=r"env: expected rewards that torch\.float32 holds, got smaller ones"):
+        trained(1e-60)

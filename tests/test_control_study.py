@@ -177,6 +177,16 @@ def test_after_is_the_median_of_the_seeds_first_passages():
     assert Summary(rows).table().splitlines()[1].split()[-3:-1] == ["4/4", "3,750"]
 
 
+def test_an_interval_is_one_over_several_seeds():
+    rows = [row(critic, 0, step, 100.0) for critic in ("softmax", "default") for step in (0, 4_800)]
+    rows += [row(critic, 0, step, -500.0, "Acrobot-v1") for critic in ("softmax", "default") for step in (0, 4_800)]
+    assert "[" not in Summary(rows).table()
+    rows += [row("softmax", 1, step, 300.0) for step in (0, 4_800)]
+    lines = Summary(rows).table().splitlines()
+    assert "200 [100, 300]" in lines[1]
+    assert [line.count("[") for line in lines[1:]] == [2, 0, 0, 0, 1, 0]
+
+
 def test_areas_first_passages_and_scores(tmp_path):
     rows = [row("softmax", seed, step, 20.0 + step / 10 + seed) for seed in (0, 1) for step in (0, 2_000, 4_800)]
     rows += [row("default", seed, step, 20.0) for seed in (0, 1) for step in (0, 4_800)]
@@ -199,6 +209,8 @@ def test_areas_first_passages_and_scores(tmp_path):
     ("options", "message"),
     [
         ({"critics": ("softmax", "lstd", "learned")}, "critics: the preset 'quick' has no such run with lstd, learned"),
+        ({"critics": ()}, r"critics: expected at least one, each once, got \(\)"),
+        ({"environments": ("CartPole-v1",) * 2}, "environments: expected at least one, each once"),
         ({"environments": ("CartPole-v1", "Acrobot-v1")}, "environments: the preset 'quick' .* with Acrobot-v1"),
         ({"preset": "standard", "critics": ("kernel",), "environments": ("Pendulum-v1",)}, "no such run with"),
     ],

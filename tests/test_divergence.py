@@ -64,7 +64,10 @@ def test_features_that_are_not_normalised_warn_and_then_raise(form):
     first = int(re.search(rf"from {unit} (\d+) on", str(error.value)).group(1))
     with pytest.warns(DivergenceWarning, match="take a smaller step_size, a narrower kernel, centred or scaled states"):
         value = evaluator(first - 1).fit(context)
-    assert float(value(context.states).abs().max()) <= 10 * bound
+    with pytest.warns(
+        DivergenceWarning, match=rf"values of these states reach .*, beyond .* = {bound:.4g}, as no policy"
+    ):
+        assert float(value(context.states).abs().max()) <= 10 * bound
 
 
 def test_the_message_has_the_measured_radius_and_diagonality():
@@ -107,11 +110,13 @@ def test_linear_td_that_diverges_by_its_nature_warns_with_its_radius():
         LinearTD(50).fit(counterexample())
 
 
-def test_an_average_reward_that_overshoots_is_seen():
+def test_a_step_at_which_the_average_reward_would_overshoot_is_refused():
     context = Context([[1.0], [-1.0]] * 5, [1.0, 0.5] * 5, [GAMMA] * 10, [[-1.0], [1.0]] * 5)
     assert caught(lambda: AverageRewardTD(40, reward_step_size=0.5).fit(context)) == []
-    with pytest.raises(DivergenceError, match=r"from sweep \d+ on"):
-        AverageRewardTD(2_000, "auto", 3.0).fit(context)
+    assert float(AverageRewardTD(800, reward_step_size=1.9).fit(context).average_rewards[-1]) == pytest.approx(0.75)
+    for step in (2.0, 3.0):
+        with pytest.raises(ValueError, match="reward_step_size: expected a positive number below 2"):
+            AverageRewardTD(40, reward_step_size=step)
 
 
 def test_one_context_of_a_batch_is_enough():
@@ -178,3 +183,25 @@ def test_an_error_of_one_context_comes_before_a_warning_of_another():
         for poor in (0, 2, 4, 10, 15, 18, 22, 31):
             with pytest.raises(DivergenceError, match=r"values leave 10 times|TD errors have grown more than"):
                 evaluator.fit(Context.stack([walk(poor), walk(bad)]))
+
+
+def test_an_average_reward_may_move_before_the_values_do():
+    context = Context([[1.0], [2.0]], [2.0, -1.0], [GAMMA] * 2, [[2.0], [1.0]])  # Σ R x = 0, so that w₁ = 0
+    for fitted in (AverageRewardTD(60, 0.5, 0.5), constructions.average_reward_td(1, 60, 0.5, 0.5)):
+        value = fitted.fit(context)
+        assert value([1.0]).item() == pytest.approx(-1.5, abs=1e-3)
+        assert value.average_rewards[-1].item() == pytest.approx(0.5, abs=1e-3)
+
+
+def test_values_of_queries_that_no_policy_has_are_warned_of():
+    context = Context([[10.0], [30.0]], [1.0, 0.0], [GAMMA] * 2, [[10.0], [30.0]])  # 10 listens to 30 alone
+    for fitted in (WeightedSoftmaxTD, constructions.weighted_softmax_td):
+        value = fitted(DotProduct(torch.eye(1)), 40).fit(context)
+        with pytest.warns(
+            DivergenceWarning, match=r"values of these states reach 40, beyond r_max/\(1 − γ\) = 10, as no"
+        ):
+            assert float(value([-1.0])) == pytest.approx(40.0)
+        assert caught(lambda v=value: v([[10.0], [30.0]])) == caught(lambda v=value: v.at_depth(15)([-1.0])) == []
+    batch = Context.stack([context, Context([[1.0]], [9.0], [0.0], [[1.0]])])
+    with pytest.warns(DivergenceWarning, match="reach 40, beyond"):
+        WeightedSoftmaxTD(DotProduct(torch.eye(1)), 40).fit(batch)([[-1.0]])

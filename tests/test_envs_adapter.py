@@ -9,7 +9,8 @@ import pytest
 from gymnasium import spaces
 
 from icrl_envs import FiniteProcess, ProcessEnv, boyan_chain, rendering
-from icrl_envs.chain_envs import BoyanChainEnv
+from icrl_envs.cartpole_env import CartPoleEnv
+from icrl_envs.chain_envs import BoyanChainEnv, LoopChainEnv
 from icrl_envs.rkhs_env import RKHSEnv
 
 
@@ -170,16 +171,59 @@ def test_a_state_of_another_process_is_refused_and_changes_nothing():
     chain, line, plane = BoyanChainEnv(num_states=4), RKHSEnv(dim=1), RKHSEnv(dim=2)
     for env in (chain, line, plane):
         env.reset(seed=0)
-    stream = chain.get_state()[1]
     for env, states in (
-        (chain, (7, "a", None, np.zeros(1), np.zeros((2, 2)))),
+        (chain, (7, -1, "a", None, np.zeros(1), np.zeros((2, 2)))),
         (line, (3, np.zeros(2), "ab", np.full(1, np.nan))),
         (plane, (plane.process, np.zeros(1))),
     ):
-        before, _ = env.get_state()
+        snapshot = env.get_state()
         for state in states:
             with pytest.raises(
                 ValueError, match="snapshot must be of a state of the environment's process; got one of"
             ):
-                env.set_state((state, stream), seed=1)
-        assert np.array_equal(env.get_state()[0], before)
+                env.set_state(snapshot._replace(state=state), seed=1)
+        assert np.array_equal(env.get_state().state, snapshot.state)
+
+
+@pytest.mark.parametrize("cls", [BoyanChainEnv, LoopChainEnv, RKHSEnv, CartPoleEnv])
+def test_a_state_of_another_task_is_refused_and_one_of_an_equal_process_taken(cls):
+    env, twin = cls(task_seed=3), cls(task_seed=4)
+    for each in (env, twin):
+        each.reset(seed=0)
+    snapshot = env.get_state()
+    shown = twin.process.observe(twin.get_state().state)
+    with pytest.raises(
+        ValueError, match=r"snapshot must be of a state of the environment's process; got one of another"
+    ):
+        twin.set_state(snapshot)
+    assert np.array_equal(twin.process.observe(twin.get_state().state), shown)
+    env.reset(options={"task_seed": 4})
+    with pytest.raises(ValueError, match="got one of another process or task"):
+        env.set_state(snapshot)
+    twin.reset(options={"task_seed": 3})
+    for each in (twin, pickle.loads(pickle.dumps(twin))):
+        for copied in (snapshot, pickle.loads(pickle.dumps(snapshot))):
+            each.set_state(copied)
+            steps = [each.step(0)[:2] for _ in range(5)]
+            env.reset(options={"task_seed": 3})
+            env.set_state(snapshot)
+            for (seen, reward), (expected, paid, *_) in zip(steps, [env.step(0) for _ in range(5)], strict=True):
+                assert (seen.tolist(), reward) == (expected.tolist(), paid)
+
+
+def test_finite_processes_are_equal_where_their_arrays_and_discounts_are():
+    process = boyan_chain(task_seed=1)
+    assert process == boyan_chain(task_seed=1) == copy.deepcopy(process)
+    assert len({process, boyan_chain(task_seed=1), boyan_chain(task_seed=2)}) == 2
+    for other in (boyan_chain(task_seed=2), boyan_chain(task_seed=1, gamma=0.5), boyan_chain(num_states=4), "chain"):
+        assert process != other
+
+
+def test_a_task_of_another_observation_space_is_refused_and_changes_nothing():
+    env = ProcessEnv(boyan_chain(num_states=3), draw=lambda task_seed: boyan_chain(num_states=3 + task_seed % 2))
+    env.reset(seed=0, options={"task_seed": 2})
+    process = env.process
+    with pytest.raises(ValueError, match=r"draw must return processes with observation space .*\(3,\).* for task 5"):
+        env.reset(options={"task_seed": 5})
+    assert env.process is process
+    assert env.step(0)[0] in env.observation_space

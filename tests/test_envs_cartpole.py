@@ -64,6 +64,25 @@ def test_epsilon_is_the_share_of_random_actions():
     assert right == pytest.approx(1 - 0.3 / 2, abs=5 * np.sqrt(0.85 * 0.15 / 4000))
 
 
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"epsilon": float("nan")}, ValueError),
+        ({"epsilon": 1.5}, ValueError),
+        ({"gamma": 1.0}, ValueError),
+        ({"gravity": float("inf")}, ValueError),
+        ({"pole_mass": 0.0}, ValueError),
+        ({"force": "10"}, TypeError),
+        ({"controller": (1.0, 2.0, 3.0)}, ValueError),
+        ({"controller": (1.0, 2.0, 3.0, float("nan"))}, ValueError),
+        ({"controller": "abcd"}, TypeError),
+    ],
+)
+def test_what_is_no_physics_or_policy_is_named(change, error):
+    with pytest.raises(error, match=f"{next(iter(change))} must"):
+        CartPoleProcess(**{**STANDARD, "controller": CONTROLLER, "epsilon": 0.3, **change})
+
+
 def test_a_step_is_a_pure_function_of_state_and_generator():
     process = random_cartpole(task_seed=2)
     state = process.sample_start(np.random.default_rng(0))

@@ -93,6 +93,16 @@ def test_processes_are_read_only_and_so_are_their_copies(copied):
             process.gamma = 0.5
 
 
+def test_cumulative_probabilities_are_read_only_and_there_is_no_state_before_the_first():
+    process = boyan_chain()
+    for array in (process.cumulative_transitions, process.cumulative_start):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 0.0
+    for call in (process.observe, lambda state: process.sample_step(state, np.random.default_rng(0))):
+        with pytest.raises(IndexError, match=r"state must be an integer in \[0, 9\]; got -1"):
+            call(-1)
+
+
 def test_observations_are_fresh_copies():
     process = FiniteProcess(**VALID)
     process.observe(0)[:] = 7.0

@@ -118,6 +118,30 @@ def test_bad_arguments_are_named(arguments, error, message):
         RKHSProcess(**arguments)
 
 
+@pytest.mark.parametrize(
+    ("states", "error", "message"),
+    [
+        ([[math.nan]], ValueError, "states must be finite; got nan among its entries"),
+        ([[0.0], [math.inf]], ValueError, "states must be finite; got inf"),
+        ([["0.1"]], TypeError, "states must be an array of real numbers .* got an array of <U3"),
+        ([[1j]], TypeError, "got an array of complex128"),
+        (np.ma.masked_array([[1.0]], [[True]]), TypeError, "got a masked array"),
+        ([[1e6]], ValueError, "states must have values that float64 holds; some overflow so far from the origin"),
+    ],
+)
+def test_states_without_a_value_are_refused(states, error, message):
+    process = RKHSProcess(kernel="exponential", length_scale=2.0)
+    for call in (process.values, process.expected_values, process.rewards):
+        with pytest.raises(error, match=message):
+            call(states)
+
+
+def test_far_out_an_rbf_is_0_and_no_states_have_no_values():
+    process = RKHSProcess(dim=2)
+    assert process.rewards([[1e200, 0.0], [0.0, -(2**40)]]).tolist() == [0.0, 0.0]
+    assert process.values(np.zeros((0, 2))).shape == (0,)
+
+
 def test_states_of_the_wrong_shape_are_refused():
-    with pytest.raises(ValueError, match=r"states must have shape \(m, 1\); got \(3,\)"):
+    with pytest.raises(ValueError, match=r"states must be an array with 2 axes; got shape \(3,\)"):
         CASES["rbf"].values(np.zeros(3))

@@ -1,6 +1,7 @@
 """Values of finite processes to the last digit, and arrays that would be changed in silence."""
 
 import copy
+import pickle
 from fractions import Fraction
 
 import numpy as np
@@ -62,9 +63,6 @@ def test_values_beyond_the_largest_number_are_an_error():
     process = FiniteProcess(np.full((2, 2), 0.5), [1e308, 1e308], np.eye(2), 0.9, [1, 0])
     with pytest.raises(ValueError, match="rewards must have values that float64 holds; some overflow"):
         process.values()
-    apart = FiniteProcess(np.eye(2), [1.0, 2.0], np.eye(2), 1 - 1e-9, [1, 0])
-    with pytest.raises(ValueError, match="one closed class"):
-        apart.values()
 
 
 def blocks(*sizes):
@@ -81,11 +79,13 @@ def test_a_batch_has_several_closed_classes_where_its_processes_do(P):
     S = len(P)
     apart = FiniteProcess(P, np.arange(S), np.eye(S), 1 - 1e-9, np.full(S, 1 / S))
     batch = FiniteBatch.stack([loop_chain(num_states=S, gamma=1 - 1e-9), apart])
-    for ask in (batch.stationary_distributions, batch.differential_values, batch.values):
+    for ask in (batch.stationary_distributions, batch.differential_values):
         with pytest.raises(ValueError, match=r"one closed class of states .* This is process 1 of 2"):
             ask()
     with pytest.raises(ValueError, match="one closed class"):
-        apart.values()
+        apart.stationary_distribution()
+    for values in (batch.values()[1], apart.values()):  # each class has its own
+        np.testing.assert_allclose(values, exact_values(apart), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +129,35 @@ def test_arrays_that_are_no_batch_are_refused(change, message):
         FiniteBatch(**{**arrays, "gamma": 0.5, **change})
 
 
+def test_a_batch_is_one_fixed_thing_and_its_copies_too():
+    P, r = np.full((2, 2, 2), 0.5), np.array([[1.0, 2.0], [3.0, 4.0]])
+    batch = FiniteBatch(P, r, np.array([np.eye(2), 2 * np.eye(2)]), np.full((2, 2), 0.5), 0.5)
+    expected = batch.values()
+    P[:], r[:] = np.eye(2), 0.0
+    for each in (batch, copy.deepcopy(batch), pickle.loads(pickle.dumps(batch)), batch.repeat(1)):
+        np.testing.assert_array_equal(each.values(), expected)
+        for array in (each.transition_matrix, each.rewards, each.features, each.start):
+            with pytest.raises(ValueError, match="read-only"):
+                array[:] = 0.0
+
+
+@pytest.mark.parametrize("states", [[2, 0], [0, 2], [-1, 0], [0], 0, [[0, 0]]])
+def test_a_state_that_a_process_does_not_have_is_not_taken_from_the_next_one(states):
+    batch = FiniteBatch.stack([boyan_chain(num_states=2), boyan_chain(num_states=2, task_seed=1)])
+    for call in (batch.observe, lambda states: batch.sample_step(states, np.random.default_rng(0))):
+        with pytest.raises(IndexError, match=r"states must be 2 integers in \[0, 1\], one of each process; got"):
+            call(np.array(states))
+
+
+def test_differential_values_that_overflow_are_an_error():
+    arrays = {"transition_matrix": [[[0.9, 0.1], [0.1, 0.9]]], "features": [np.eye(2)], "start": [[1, 0]]}
+    assert FiniteBatch(**arrays, rewards=[[1e300, -1e300]], gamma=0.5).differential_values()[0] == pytest.approx(
+        [5e300, -5e300]
+    )
+    with pytest.raises(ValueError, match="rewards must have values that float64 holds; some overflow"):
+        FiniteBatch(**arrays, rewards=[[1e308, -1e308]], gamma=0.5).differential_values()
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_states_that_are_not_visited_in_the_long_run_have_probability_0(seed):
     P = np.random.default_rng(seed).dirichlet(np.ones(6), size=6)
@@ -136,3 +165,33 @@ def test_states_that_are_not_visited_in_the_long_run_have_probability_0(seed):
     process = FiniteProcess(P, np.arange(6.0), np.eye(6), 0.9, np.full(6, 1 / 6))
     for mu in (process.stationary_distribution(), FiniteBatch.stack([process]).stationary_distributions()[0]):
         np.testing.assert_allclose(mu, [2 / 3, 1 / 3, 0, 0, 0, 0], rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_state_that_is_left_slowly_has_probability_0_too(seed):
+    rng = np.random.default_rng(seed)
+    rate, order = 10 ** rng.uniform(-5.5, -4), rng.permutation(5)
+    P = (1 - rate) * np.eye(5) + rate * rng.dirichlet(np.ones(5), 5)
+    P[:4, 4], P[:4, :4] = 0.0, P[:4, :4] / P[:4, :4].sum(1, keepdims=True)
+    process = FiniteProcess(P[order][:, order], np.zeros(5), np.eye(5), 0.9, np.full(5, 0.2))
+    for mu in (process.stationary_distribution(), FiniteBatch.stack([process]).stationary_distributions()[0]):
+        assert (mu == 0).tolist() == (order == 4).tolist()
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-7, 1e-10, 1e-13])
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_chains_that_hardly_ever_leave_a_group_of_states_keep_all_digits(rate, first):
+    P = np.array([[1 - rate, rate, 0, 0], [0, 0.5, 0.5, 0], [2 * rate, 0.5, 0.5 - 2 * rate, 0], [0.2, 0.3, 0.4, 0.1]])
+    order = np.roll(np.arange(4), first)
+    r, inverse = np.array([3.0, -1.0, 0.5, 1.0]), np.argsort(order)
+    process = FiniteProcess(P[order][:, order], r[order], np.eye(4), 0.9, np.eye(4)[0])
+    batch = FiniteBatch.stack([loop_chain(num_states=4), process])
+    for mu in (process.stationary_distribution(), batch.stationary_distributions()[1]):
+        expected = np.array([2, 1 + 4 * rate, 1, 0]) / (4 + 4 * rate)  # by hand: flows balance at each state
+        np.testing.assert_allclose(mu[inverse], expected, rtol=1e-11, atol=0)
+    mean, h = r @ expected, batch.differential_values()[1][inverse]
+    assert h @ expected == pytest.approx(0.0, abs=1e-12 * np.abs(h).max())
+    assert rate * (h[1] - h[0]) == pytest.approx(mean - r[0], rel=1e-9)
+    assert 0.5 * (h[2] - h[1]) == pytest.approx(mean - r[1], rel=1e-9, abs=1e-12 * np.abs(h).max())
+    near = FiniteProcess(P, r, np.eye(4), 1 - 1e-9, np.eye(4)[0])
+    np.testing.assert_allclose(near.values(), exact_values(near), rtol=1e-12)

@@ -202,6 +202,7 @@ def test_pictures_of_every_copy(id):
         (lambda envs: envs.reset(options={"reset_mask": [True]}), TypeError, "NumPy array of bools"),
         (lambda envs: envs.reset(options={"reset_mask": np.ones(3, bool)}), ValueError, r"shape \(4,\)"),
         (lambda envs: envs.reset(options={"reset_mask": np.zeros(4, bool)}), ValueError, "at least one True"),
+        *((lambda envs, o=o: envs.reset(options=o), TypeError, "options must be a dictionary") for o in ([], 0, False)),
         (lambda envs: envs.reset(options={"mask": 1}), ValueError, "options must be one of 'task_seed', 'reset_mask'"),
         (
             lambda envs: envs.reset(options={"task_seed": 1, "reset_mask": np.ones(4, bool)}),

@@ -59,6 +59,10 @@ def test_every_executor_has_a_name_and_refuses_what_it_cannot_do(monkeypatch):
         executor(workers=-1)
     with pytest.raises(ValueError, match=r"ray_address: expected executor 'ray' beside it, got 'serial'"):
         executor("serial", ray_address="auto")
+    with pytest.raises(ValueError, match=r"workers: expected none with executor 'serial', .* got 4"):
+        executor("serial", workers=4)
+    with pytest.raises(ValueError, match=r"workers: expected none beside ray_address, .* got 2"):
+        executor("ray", workers=2, ray_address="auto")
     if importlib.util.find_spec("ray"):
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))
@@ -102,3 +106,10 @@ def test_a_cell_that_always_kills_its_process_ends_the_map_after_the_others():
     with pytest.raises(OSError, match=r"killed again and again, perhaps for lack of memory"):
         gathered(Processes(2, retries=1).map(die, range(5)), found)
     assert found.keys() == {0, 2, 3, 4}
+
+
+@pytest.mark.slow
+def test_cells_wait_for_no_gpu_that_cannot_come():
+    pytest.importorskip("ray")
+    with pytest.raises(ValueError, match=r"device: a cell takes 1000 GPU\(s\), and Ray finds \d+ on this machine"):
+        next(executor("ray", workers=1, gpus=1000.0).map(square, [1]))

@@ -218,4 +218,6 @@ def test_actions_are_clipped_before_they_are_cast_and_never_rounded():
     with pytest.raises(ValueError, match="the policy's action must be whole numbers"):
         fitting_action([1.5, 0, 0], space)
     with pytest.raises(ValueError, match="the policy's action must be finite and of shape"):
+        fitting_action(np.ma.masked_array([1.0, 0.0, 0.0], [True, False, False]), space)
+    with pytest.raises(ValueError, match="the policy's action must be finite and of shape"):
         fitting_action(["1", "2", "3"], space)

@@ -1,13 +1,16 @@
 """Gradients and single precision on random contexts: finite, and those of what is computed."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import strategies as st
+from torch import nn
 
 from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
-from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
-from icrl_agents.kernels import RBF, Exponential, Laplace, ProductLaplace
+from icrl_agents.episode import Episode
+from icrl_agents.evaluators import KernelLSTD, KernelTD, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF, Exponential, Laplace, ProductLaplace, median_distance
 from tests.properties import of, outcome
 from tests.scenarios import fits, rewards_of
 from tests.strategies import batches, close
@@ -63,3 +66,61 @@ def test_gradients_are_finite_and_never_those_of_the_padding(drawn):
     for i, weight in enumerate(weights):
         parts = torch.stack([own[2 + i] for own in alone])
         close(weight, parts.sum(0), 1e-6, float(parts.abs().max()) + max(map(rewards_of, batch.samples)))
+
+
+@pytest.mark.parametrize("combine", [Context.stack, Context.concatenate])
+def test_a_constant_next_state_stays_one_in_a_batch_or_beside_others(combine):
+    x = torch.tensor([[0.0], [1.0]], dtype=torch.float64, requires_grad=True)
+    context = Context(x, [1.0, 1.0], [0.5, 0.5], torch.tensor([[1.0], [0.0]], dtype=torch.float64))
+    several = combine([context, Context([[1.0]], [1.0], [0.5], [[2.0]])])
+    assert torch.autograd.grad(several.next_states.sum(), x, allow_unused=True)[0].abs().sum() == 0
+    assert torch.equal(several.next_states[several.mask].detach(), torch.tensor([[1.0], [0.0], [2.0]]).double())
+    assert several.contiguous[several.mask].tolist() == [True, False, False]
+    expected = several.rewards + several.discounts * several.next_states[..., 0] - several.states[..., 0]
+    assert torch.equal(several.td_errors(several.points[..., 0]), expected)
+
+
+class Learned(nn.Module):
+    """A kernel of features that are learned, without a ``bind``."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(2, 3).double()
+        self.features = nn.Sequential(self.first, nn.Tanh(), nn.Linear(3, 2, bias=False).double())
+        self.width: torch.Tensor
+        self.register_buffer("width", torch.tensor(0.5, dtype=torch.float64))
+
+    def forward(self, x, y):
+        return torch.exp(-torch.cdist(self.features(x), self.features(y)) / self.width)
+
+
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD, KernelTD, lambda kernel, _: KernelLSTD(kernel)])
+def test_a_kernel_of_ones_own_is_kept_as_it_was_and_gets_its_gradients(evaluator):
+    torch.manual_seed(0)
+    rng, kernel = np.random.default_rng(0), Learned()
+    context = Context.from_episodes([Episode(rng.normal(size=(9, 2)), rng.normal(size=8))], 0.9)
+    value, queries = evaluator(kernel, 5).fit(context), rng.normal(size=(3, 2))
+    before = value(queries)
+    weight = kernel.first.weight
+    (gradient,) = torch.autograd.grad(before.sum(), weight)
+    steps = []
+    for sign in (1e-6, -1e-6):
+        with torch.no_grad():
+            weight[0, 0] += sign
+            steps.append(float(evaluator(kernel, 5).fit(context)(queries).sum()))
+            weight[0, 0] -= sign
+    assert float(gradient[0, 0]) == pytest.approx((steps[0] - steps[1]) / 2e-6, rel=1e-4)
+    with torch.no_grad():
+        for number in (*kernel.parameters(), *kernel.buffers()):
+            number.mul_(1.5)
+    assert torch.equal(value(queries), before)
+    assert not torch.allclose(evaluator(kernel, 5).fit(context)(queries), before)
+
+
+def test_a_median_width_is_a_constant_to_gradients():
+    states = torch.as_tensor(np.random.default_rng(0).normal(size=(5, 2))).requires_grad_(True)
+    for kernel in (RBF, Laplace, ProductLaplace):
+        fixed = kernel(float(median_distance(states.detach())))
+        (expected,) = torch.autograd.grad(fixed(states, states).square().sum(), states)
+        (found,) = torch.autograd.grad(kernel("median")(states, states).square().sum(), states)
+        torch.testing.assert_close(found, expected)

@@ -34,12 +34,12 @@ def chain():
 def test_values_of_a_chain_are_exact_within_their_standard_errors(chain):
     states = states_along(chain, episodes=3, states_per_episode=4, steps=40, seed=0)
     truth = ground_truth(chain, states, gamma=GAMMA, continuations=100, seed=1, missing=1e-4)
-    exact = chain.unwrapped.process.values()[[state for state, _ in states]]
-    assert len({state for state, _ in states}) >= 4
+    exact = chain.unwrapped.process.values()[[snapshot.state for snapshot in states]]
+    assert len({snapshot.state for snapshot in states}) >= 4
     z = (truth.values - exact) / truth.standard_errors
     assert np.abs(z).max() < 4
     assert 0.3 < np.square(z).mean() < 2.5
-    assert np.array_equal(truth.observations, chain.unwrapped.process.features[[state for state, _ in states]])
+    assert np.array_equal(truth.observations, chain.unwrapped.process.features[[snapshot.state for snapshot in states]])
     assert (truth.horizon, truth.continuations, truth.gamma) == (42, 100, GAMMA)
 
 
@@ -83,7 +83,7 @@ def test_continuations_depend_on_the_seed_and_not_on_their_number(chain):
     assert np.array_equal(truth.returns[:2, :3], fewer.returns)
     assert not np.array_equal(ground_truth(chain, states, gamma=GAMMA, continuations=5, seed=2).returns, truth.returns)
     again = states_along(chain, episodes=1, states_per_episode=4, steps=20, seed=0)
-    assert [state for state, _ in again] == [state for state, _ in states]
+    assert [snapshot.state for snapshot in again] == [snapshot.state for snapshot in states]
 
 
 def test_a_chain_goes_back_to_a_state_exactly(chain):

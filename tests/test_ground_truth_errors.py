@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from icrl_agents.ground_truth import GroundTruth, true_centred_msve, true_msve
+from icrl_agents.ground_truth import GroundTruth, horizon, true_centred_msve, true_msve
 
 
 def test_errors_are_free_of_the_noise_of_the_truth_and_know_how_well():
@@ -50,3 +50,28 @@ def test_a_value_that_is_no_number_is_refused(measure, wrong):
 def test_ground_truth_of_other_arrays_is_refused(returns, message):
     with pytest.raises(ValueError, match=message):
         GroundTruth(np.zeros((2, 1)), returns, 0.9, 10)
+
+
+def test_one_state_shows_no_variance_of_values():
+    truth = GroundTruth(np.zeros((1, 2)), np.random.default_rng(0).standard_normal((1, 50)), 0.9, 10)
+    assert math.isnan(truth.value_variance)
+    assert math.isnan(truth.noise_share)
+
+
+@pytest.mark.parametrize("unit", [1e-125, 1e150])
+def test_shares_do_not_depend_on_the_unit_of_returns_and_smaller_ones_are_refused(unit):
+    returns = np.random.default_rng(0).standard_normal((5, 9)) + np.arange(5)[:, None]
+    expected, truth = (GroundTruth(np.zeros((5, 1)), scale * returns, 0.9, 10) for scale in (1.0, unit))
+    assert truth.noise_share == pytest.approx(expected.noise_share, rel=1e-12)
+    np.testing.assert_allclose(truth.standard_errors, unit * expected.standard_errors, rtol=1e-12)
+    with pytest.raises(ValueError, match="returns: expected numbers of at least 1e-130, or 0"):
+        GroundTruth(np.zeros((5, 1)), 1e-140 * returns, 0.9, 10)
+
+
+def test_the_horizon_is_the_least_also_where_the_logarithms_are_rounded():
+    powers = [(gamma / 100, (gamma / 100) ** k) for gamma in range(1, 100) for k in (1, 2, 3, 5, 10, 17)]
+    decades = [(gamma / 100, 10.0**-k) for gamma in range(1, 100) for k in range(1, 13)]
+    for gamma, missing in powers + decades:
+        steps = horizon(gamma, missing)
+        assert gamma**steps <= missing
+        assert steps == 1 or gamma ** (steps - 1) > missing

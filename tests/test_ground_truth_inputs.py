@@ -20,6 +20,7 @@ from icrl_agents.ground_truth import (
     unexplained_share,
 )
 from icrl_agents.ground_truth.files import _described
+from icrl_envs.adapter import Snapshot
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(60, 2))
@@ -95,9 +96,10 @@ CHAIN = gym.make("icrl_envs:icrl/BoyanChain-v0", num_states=4)
         (CHAIN, None, TypeError, "snapshots: expected a list, from states_along, got NoneType"),
         (CHAIN, iter([]), TypeError, "snapshots: expected a list"),
         (CHAIN, [], ValueError, "snapshots: expected at least one, got none"),
+        (CHAIN, [(1, np.random.default_rng(0))], TypeError, r"snapshot must come from get_state\(\)"),
         (
             CHAIN,
-            [(7, np.random.default_rng(0))],
+            [Snapshot(7, np.random.default_rng(0), CHAIN.unwrapped.process)],
             ValueError,
             "snapshot must be of a state of the environment's process",
         ),
@@ -111,7 +113,7 @@ def test_what_are_no_states_of_an_environment_is_named(env, snapshots, error, me
 
 def test_seeds_may_be_numpy_integers_and_arrays_lists():
     found = [states_along(CHAIN, episodes=2, states_per_episode=2, steps=5, seed=s) for s in (3, np.int64(3))]
-    assert [state for state, _ in found[0]] == [state for state, _ in found[1]]
+    assert [snapshot.state for snapshot in found[0]] == [snapshot.state for snapshot in found[1]]
     truth = GroundTruth([[0], [1]], [[1, 2], [3, 5]], 0.5, 3)
     assert truth.values.tolist() == [1.5, 4.0]
     assert true_msve([1.5, 4], truth).error == pytest.approx(-(0.5**2 + 1) / 2)

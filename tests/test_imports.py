@@ -26,7 +26,7 @@ ORDER = (
     {"error_dynamics"},
     {"value_function"},
     {"prompt", "evaluators"},
-    {"layers", "columns"},
+    {"layers", "columns", "blocks"},
     {"transformer"},
     {"checkpoint"},
     {"constructions", "compressed"},

@@ -19,6 +19,7 @@ from icrl_agents.control.improvement import (
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace
 from icrl_agents.studies.improve import run as study
+from icrl_agents.studies.improve import training
 from icrl_agents.studies.improve.config import ImproveConfig
 from icrl_agents.studies.improve.figures import rewards_figure
 from icrl_agents.studies.improve.rollouts import FEATURES, rollouts, trials
@@ -104,6 +105,8 @@ def test_scores_by_plain_loops_and_free_of_scale():
     assert scores[0] == pytest.approx(sum(sums) / math.sqrt(sum(u * u for u in sums)))
     assert scores[1] == 0.0
     assert gain_scores(tried, [1000 * a + 3 for a in advantages]) == pytest.approx(scores)
+    for scale in (1e-200, 1e200):  # whose squares are not numbers any more
+        assert gain_scores(tried, [scale * a for a in advantages]) == pytest.approx(scores)
 
 
 def test_steps_are_bounded_and_cautious():
@@ -180,6 +183,14 @@ def test_the_study_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
     assert (config.out / "rows.csv").read_text() == rows
 
 
+def test_a_critic_that_diverges_is_named_with_its_cell():
+    path = 0.3 * np.sin(1.0 + 0.06 * np.arange(34))[:, None]  # at γ = 0.99 its sweeps have a spectral radius of 1.007
+    config = ImproveConfig(**{**SMALL, "depth": 5_000, "gamma": 0.99, "folds": 2})
+    advantages = training._ways(config, training.Cell("reach-v3", 1))
+    with pytest.raises(ValueError, match="depth: in reach-v3, seed 1, the critic diverges; take fewer layers"):
+        advantages["critic"]([Episode(path, np.cos(np.arange(33)))] * 2)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -216,6 +227,7 @@ def test_wrong_settings_are_refused(change, message):
         (lambda: gain_scores([], []), ValueError, "advantages: expected shapes"),
         (lambda: gain_scores([trial()], []), ValueError, "advantages: expected shapes"),
         (lambda: gain_scores([trial()], [np.zeros(5)]), ValueError, r"advantages: .* got \[\(5,\)\]"),
+        (lambda: gain_scores([trial()], [np.full(3, np.nan)]), ValueError, "advantages: expected finite numbers"),
     ],
 )
 def test_what_cannot_be_improved_with_is_named(run, error, message):

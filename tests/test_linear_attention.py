@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from icrl_agents import constructions
 from icrl_agents.context import Context
@@ -130,3 +131,20 @@ MISTAKES = {
 def test_mistakes_are_named(message):
     with pytest.raises(ValueError, match=message):
         MISTAKES[message]()
+
+
+def test_the_largest_stable_step_of_many_transitions_is_found_without_a_matrix_of_them():
+    class Largest(TorchDispatchMode):
+        seen = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            found = func(*args, **(kwargs or {}))
+            self.seen = max(self.seen, found.numel() if isinstance(found, torch.Tensor) else 0)
+            return found
+
+    context, n = context_of(3, 1_500), 1_500
+    transformer = constructions.td_lambda(DIM, 3, 0.5)
+    with Largest() as largest:
+        found = transformer.fit(context)(AT)
+    assert largest.seen < n * n / 10
+    assert_close(found, TDLambda(0.5, 3).fit(context)(AT))

@@ -41,6 +41,16 @@ def test_a_file_is_kept_to_one_and_a_killed_process_keeps_nothing(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs users")
+def test_a_file_whose_content_cannot_be_read_is_no_obstacle(tmp_path, monkeypatch):
+    def unreadable(self):
+        raise OSError("the disk does not answer")
+
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(Path, "read_bytes", unreadable)
+    with locked(tmp_path / "file"):
+        write_atomically(tmp_path / "other", b"")
+
+
 def test_a_file_is_kept_from_users_who_may_only_read_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path, user = Path("file"), os.geteuid()

@@ -10,8 +10,9 @@ from icrl_agents import constructions, diagnostics
 from icrl_agents.attention import SoftmaxAttention
 from icrl_agents.compressed import SharedSweeps, SlidingWindows
 from icrl_agents.context import Context
+from icrl_agents.distances import median_distance
 from icrl_agents.divergence import DivergenceError
-from icrl_agents.evaluators import LSTD, KernelTD, TabularTD, WeightedSoftmaxTD
+from icrl_agents.evaluators import LSTD, KernelTD, LinearTD, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear, ProductLaplace, ReLU
 
 LINE = torch.tensor([[1.0], [2.0], [3.0]], dtype=torch.float64)
@@ -77,6 +78,12 @@ def test_weights_whose_sum_overflows_are_normalised(unit):
 def test_states_whose_squares_leave_the_type_are_refused_by_kernels_of_squares(evaluator, unit, dtype):
     with pytest.raises(ValueError, match=r"context: states of size .* have squares outside of torch"):
         evaluator.fit(loops(unit, dtype))(unit * LINE.to(dtype))
+
+
+@pytest.mark.parametrize("evaluator", [KernelTD(Linear(), 5), KernelTD(ReLU(), 5), LinearTD(5)])
+def test_states_whose_squares_leave_the_type_are_refused_beside_others(evaluator):
+    with pytest.raises(ValueError, match=r"context: states of size 3e-30 have squares outside of torch.float32"):
+        evaluator.fit(Context.stack([loops(1.0, torch.float32), loops(1e-30, torch.float32)]))
 
 
 @pytest.mark.parametrize("kernel", [RBF, Laplace, ProductLaplace])
@@ -162,3 +169,12 @@ def test_scores_of_a_window_that_underflow_beside_another_states_are_an_error():
     scores[..., 2] = 900.0
     with pytest.raises(DivergenceError, match="scores: those of all states of a window underflow"):
         SharedSweeps(scores, [1.0, 1.0, -1.0], windows)
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"), [([[1.0, 0.0]], 4.0), ([[1.0, 1.0], [-1e200, 0.0], [1e200, 0.0]], 6.0)]
+)
+def test_a_median_width_is_that_of_most_states_however_far_another_one_is(others, expected):
+    near = [[1e-200 * k, 0.0] for k in range(10)]  # 9 distances of 1, 8 of 2, 7 of 3, 6 of 4, 5 of 5, 4 of 6, …
+    found = median_distance(torch.tensor(near + others, dtype=torch.float64))
+    assert float(found) == pytest.approx(expected * 1e-200)

@@ -15,6 +15,9 @@ from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
         (np.array([0.0, np.nan, 0.0, 0.0]), ValueError),
         (np.array([0.0, 0.0, 0.0, np.inf]), ValueError),
         (np.array([0.0, 1.01, 0.0, 0.0]), ValueError),
+        (np.array([-128, 0, 0, 0], np.int8), ValueError),  # whose absolute value is itself
+        (np.array([0, 0, 0, -(2**63)]), ValueError),
+        (np.ma.masked_array(np.zeros(4), [True, False, False, False]), TypeError),
         (np.zeros(3), ValueError),
         (np.zeros((1, 4)), ValueError),
         (0, ValueError),

@@ -121,3 +121,12 @@ def test_a_control_snapshot_in_a_reward_process():
     process.step(0)
     assert control.set_state(process.get_state()).tobytes() == process._observe().tobytes()
     assert not hasattr(control, "_policy_stream")
+
+
+def test_without_a_seed_the_goals_to_come_are_part_of_the_state_too():
+    env = MetaWorldEnv("reach-v3")
+    env.reset(options={"goal_index": 0})
+    snapshot, copied = env.get_state(), copy.deepcopy(env)
+    drawn = [env.reset()[1]["goal_index"] for _ in range(4)]
+    env.set_state(snapshot)
+    assert [each.reset()[1]["goal_index"] for each in (env, copied) for _ in range(4)] == 2 * drawn

@@ -201,7 +201,8 @@ WRONG = {
     ),
     "windows of returns": ({"windows": 3, "loss": "mc"}, "windows: expected the sampled loss 'td'"),
     "no window": ({"windows": 0}, "windows must be an integer ≥ 1"),
-    "one context": ({"loss": "neu", "tasks": 1}, "tasks: expected at least two contexts"),
+    "one task": ({"loss": "neu", "tasks": 1, "contexts": 64}, "tasks: expected an even number for loss 'neu'"),
+    "a task in both halves": ({"loss": "neu", "tasks": 3, "contexts": 2}, "tasks: expected an even number"),
 }
 
 

@@ -62,3 +62,17 @@ def test_what_cartpole_does_not_have_is_refused(options):
     with pytest.raises(ValueError, match=f"{name}: expected none for cartpole"):
         PretrainStudyConfig(preset="cartpole", **options)
     assert PretrainStudyConfig(preset="boyan", **{name: 15 if name == "num_states" else "random"}).trainings()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"horizon": 7}, "horizon: expected loss 'mc' beside it, whose returns it cuts, got 7"),
+        ({"chain": "cartpole", "num_states": 5}, "num_states: expected none for cartpole"),
+        ({"chain": "cartpole", "features": "random"}, "features: expected none for cartpole"),
+        ({"chain": "cartpole", "evaluation_tasks": 1}, "evaluation_tasks must be an integer ≥ 2"),
+    ],
+)
+def test_what_would_change_nothing_or_be_compared_with_itself_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        PretrainConfig(**settings)

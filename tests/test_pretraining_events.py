@@ -34,10 +34,13 @@ def test_events_hold_the_measurements_and_an_interrupted_training_goes_on(tmp_pa
 
     with pytest.raises(ValueError, match="folder: expected one"):
         pretrain(TINY, tensorboard=True)
-    pretrain(TINY, folder=tmp_path, until=3, tensorboard=True)
-    rows = pretrain(TINY, folder=tmp_path, tensorboard=True).rows
-    events = EventAccumulator(str(tmp_path)).Reload()
-    for name in set(SCALARS) - {"return_error"}:  # of CartPole
-        found = [(event.step, event.value) for event in events.Scalars(name)]
-        expected = [(row.step, pytest.approx(getattr(row, name), rel=1e-6)) for row in rows]
-        assert found == (expected[1:] if name == "loss" else expected)  # no loss before the first step
+    for before in (True, False):  # whether the interrupted training wrote any
+        place = tmp_path / str(before)
+        pretrain(TINY, folder=place, until=3, tensorboard=before)
+        for _ in ("goes on", "is done already"):
+            rows = pretrain(TINY, folder=place, tensorboard=True).rows
+            events = EventAccumulator(str(place)).Reload()
+            for name in set(SCALARS) - {"return_error"}:  # of CartPole
+                found = [(event.step, event.value) for event in events.Scalars(name)]
+                expected = [(row.step, pytest.approx(getattr(row, name), rel=1e-6)) for row in rows]
+                assert found == (expected[1:] if name == "loss" else expected)  # no loss before the first step

@@ -55,6 +55,18 @@ def test_rows_that_were_put_aside_are_not_compared(finished, tmp_path, capsys):
     assert "before" not in capsys.readouterr().out
 
 
+def test_a_file_of_rows_that_the_folder_lacks_is_a_difference(tmp_path, capsys):
+    few = ["pretrain", "boyan", "--seeds", "1", "--steps", "2", "--num-states", "4", "--num-features", "4"]
+    few += ["--context-length", "8", "--num-layers", "2"]
+    assert main([*few, "--out", str(tmp_path / "run")]) == 0
+    (tmp_path / "run" / "generalisation.csv").unlink()
+    assert main(["reproduce", "--from", str(tmp_path / "run")]) == 1
+    printed = capsys.readouterr().out
+    assert all(line.endswith("same") for line in printed.splitlines() if line.startswith("rows.csv"))
+    assert "generalisation.csv  error" in printed
+    assert "column(s) differ" in printed
+
+
 def test_nothing_is_written_into_the_folder_that_is_only_read(finished, capsys):
     for out in (finished / "again", finished):
         assert main(["reproduce", "--from", str(finished), "--out", str(out)]) == 2
@@ -158,5 +170,6 @@ def test_times_are_not_compared_and_missing_rows_and_columns_are(tmp_path):
     assert (x.column, x.rows, x.differing, x.largest) == ("x", 2, 1, float("inf"))
     assert [(c.column, c.differing) for c in compare(tmp_path / "a", tmp_path / "c")] == [("x", 2), ("y", 2)]
     assert [c.differing for c in compare(tmp_path / "a", tmp_path / "absent")] == [2]
+    assert [c.differing for c in compare(tmp_path / "absent", tmp_path / "a")] == [2]
     with pytest.raises(ValueError, match=r"d is no file of rows"):
         compare(tmp_path / "d", tmp_path / "a")

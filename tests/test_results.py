@@ -67,7 +67,7 @@ def test_a_folder_keeps_one_configuration_and_one_set_of_versions(tmp_path, monk
     described = json.loads((config.out / "config.json").read_text())
     assert described == description.describe(config)
     before = (config.out / "config.json").read_bytes()
-    results.open_folder(config.out, dataclasses.replace(config, workers=2, executor="serial"))
+    results.open_folder(config.out, dataclasses.replace(config, workers=1, executor="serial"))
     assert (config.out / "config.json").read_bytes() == before
     with pytest.raises(ValueError, match=r"another configuration \(other depth, gamma\); choose another folder"):
         results.open_folder(config.out, dataclasses.replace(config, depth=3, gamma=0.8))

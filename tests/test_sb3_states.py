@@ -65,6 +65,43 @@ class Far(Offset):
     offset = 2.0**24
 
 
+class Clock(Offset):
+    """The walk in whole numbers, such as of a clock, which float32 rounds to multiples of 128."""
+
+    observation_space = spaces.Box(-(2**62), 2**62, (1,), np.int64)
+    start = 0
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return (observation * 64).astype(np.int64) + self.start, info
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return (observation * 64).astype(np.int64) + self.start, *rest
+
+
+class LateClock(Clock):
+    start = 2**31
+
+
+class Watches(Clock):
+    """The same beside another box."""
+
+    observation_space = spaces.Dict({"clock": Clock.observation_space, "other": spaces.Box(-1, 1, (1,))})
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        return {"clock": observation, "other": np.zeros(1, np.float32)}, info
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return {"clock": observation, "other": np.zeros(1, np.float32)}, *rest
+
+
+class LateWatches(Watches):
+    start = 2**31
+
+
 class Dropped(BaseFeaturesExtractor):
     """A small encoder with what differs between training and evaluation."""
 
@@ -91,9 +128,10 @@ def test_a_window_of_pictures_of_several_encoders_is_refused():
         InContextPPO("CnnPolicy", Pictures(), EVALUATOR, window=2, **SMALL)
 
 
-def test_states_in_double_precision_lose_no_digits_to_an_offset():
+@pytest.mark.parametrize("makes", [(Offset, Far), (Clock, LateClock)])
+def test_states_in_double_precision_lose_no_digits_to_an_offset(makes):
     found = []
-    for make in (Offset, Far):
+    for make in makes:
         values = []
 
         class Keep(BaseCallback):
@@ -113,15 +151,18 @@ def test_states_in_double_precision_lose_no_digits_to_an_offset():
     assert found[0].std() > 0.1
 
 
-def test_the_critic_of_ppo_gets_double_precision_and_its_actor_single(monkeypatch):
+@pytest.mark.parametrize("makes", [(Offset, Far), (Clock, LateClock), (Watches, LateWatches)])
+def test_the_critic_of_ppo_gets_double_precision_and_its_actor_single(makes, monkeypatch):
     contexts = []
     assess = Critic.assess
     monkeypatch.setattr(Critic, "assess", lambda self, batch: contexts.append(batch) or assess(self, batch))
-    for make in (Offset, Far):
+    for make in makes:
         ppo(make(), EVALUATOR, total_steps=64, seed=0, config=PPOConfig(rollout_steps=64))
     near, far = contexts
     assert isinstance(near, Context)
-    assert torch.equal(near.states, far.states - Far.offset)
+    offset = far.states[0] - near.states[0]
+    assert offset[0] >= 2**24
+    assert torch.equal(near.states, far.states - offset)
     assert near.dtype == torch.float64
 
 

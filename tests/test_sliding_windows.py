@@ -169,3 +169,15 @@ def test_states_that_a_window_has_left_leave_nothing_behind(dtype, sharp, larges
     transformer = weighted_softmax_td(DotProduct(sharp * torch.eye(6)), 20)
     expected = state_values(transformer, windows.contexts).reshape(found.shape)
     np.testing.assert_allclose(found, expected, rtol=largest, atol=largest * float(expected.abs().max()))
+
+
+def test_gradients_are_of_the_last_values_however_often_they_were_asked_for():
+    _, windows = first_windows()
+    scores = np.random.default_rng(0).normal(size=(len(windows.rewards), CONFIG.num_states, CONFIG.num_states))
+    once, twice = (SharedSweeps(scores, [1.0, 0.9, -0.8], windows) for _ in range(2))
+    twice.values(7)
+    ones = np.ones_like(once.values(3))
+    np.testing.assert_array_equal(twice.values(3), once.values(3))
+    (first, to_weights), (found, to_weights_too) = once.gradients(ones), twice.gradients(ones)
+    np.testing.assert_array_equal(found, first)
+    assert to_weights_too == to_weights

@@ -168,6 +168,11 @@ def test_the_bank_is_evenly_spaced():
         ({"continuations": 1}, "continuations: expected 0, or 2 and more"),
         ({"truth_states": 22}, "truth_states: expected at most 21"),
         ({"depth": 0}, "depth must be"),
+        ({"context_episodes": 1}, "context_episodes must be an integer ≥ 2"),
+        (
+            {"context_episodes": 2, "steps": 10, "tail": 10, "truth_states": 1},
+            "context_episodes must be an integer ≥ 3",
+        ),
         ({"features": "scaled"}, "features must be one of"),
         ({"gamma": 1.0}, "gamma must be"),
     ],

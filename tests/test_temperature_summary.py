@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from icrl_agents.studies.temperature import figures
 from icrl_agents.studies.temperature.evaluation import RIDGE, Row
 from icrl_agents.studies.temperature.figures import curves_figure, offset_figure, similarity_figure
 from icrl_agents.studies.temperature.offset import offset
@@ -106,6 +107,29 @@ def test_what_is_infinite_is_told_as_nothing():
     assert "nan" not in text
     assert "inf" not in text
     assert Summary(lost).optimum([("b", "low")], "softmax", "rbf", TD_LOSS).least == math.inf
+
+
+def test_a_choice_that_diverges_elsewhere_costs_infinity_there():
+    made = [
+        dataclasses.replace(row, td_loss=math.inf) if (row.domain, row.length_scale) == ("b", 0.2) else row
+        for row in rows({"a": 0.2, "b": 0.4}) + rows({"a": 0.2, "b": 0.4}, method=RIDGE)
+    ]
+    made = [dataclasses.replace(row, depth=None) if row.method == RIDGE else row for row in made]
+    line = next(line for line in report(Summary(made)).splitlines() if line.startswith("a ") and "∞" in line)
+    assert line.split() == ["a", "rbf", "0.2", "1", "∞"]
+
+
+def test_the_curves_show_every_optimum_and_tell_all_noise_levels_apart(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(figures, "write_figure", lambda figure, path: shown.append(figure))
+    levels = [f"{0.1 * (i + 1):.1f}" for i in range(6)]
+    made = [
+        dataclasses.replace(row, noise=level, td_loss=row.td_loss / 100) for row in rows({"a": 0.2}) for level in levels
+    ]
+    figures.curves_figure(Summary(made), TD_LOSS, tmp_path / "curves.png")
+    axis = shown[0].axes[0]
+    assert axis.get_ylim()[0] < min(float(np.min(line.get_ydata())) for line in axis.lines)
+    assert len({handle.get_color() for handle in shown[0].legends[0].legend_handles[:6]}) == 6
 
 
 def test_a_bank_that_overflows_throughout_is_told_and_drawn_as_nothing(tmp_path):

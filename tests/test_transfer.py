@@ -21,6 +21,7 @@ from icrl_agents.studies.transfer import trajectories
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.evaluation import ADAPTIVE, REFERENCES, TRANSFORMERS, Row, evaluate, evaluators
 from icrl_agents.studies.transfer.failures import failures, failures_table
+from icrl_agents.studies.transfer.figures import _styled
 from icrl_agents.studies.transfer.run import cells_of, rows_of, run
 from icrl_agents.studies.transfer.summary import Summary, mean_estimate, ratio_estimate
 from icrl_agents.studies.transfer.trajectories import Request, Trajectories, gathered
@@ -195,7 +196,9 @@ def test_rows_do_not_depend_on_executor_workers_or_interruptions(tmp_path, monke
     config = TransferConfig(**{**SMALL, "noise": ("low", "0.3"), "workers": 2}, out=tmp_path / "processes", depth=2)
     config = dataclasses.replace(config, cache=tmp_path / "cache")
     run(config)
-    serial = dataclasses.replace(config, out=tmp_path / "serial", cache=tmp_path / "another", executor="serial")
+    serial = dataclasses.replace(
+        config, out=tmp_path / "serial", cache=tmp_path / "another", executor="serial", workers=0
+    )
     finished = KeptRows(tmp_path / "serial" / CELLS, identity(serial))
     run(serial)
     assert (tmp_path / "serial" / "rows.csv").read_bytes() == (tmp_path / "processes" / "rows.csv").read_bytes()
@@ -351,29 +354,39 @@ def test_true_errors_are_those_against_means_of_continuations(finished, tmp_path
         assert math.isnan(before.true_variance)
 
 
+def test_the_curves_of_every_noise_level_have_a_style_of_their_own():
+    levels = [f"{0.1 * (i + 1):.1f}" for i in range(9)]
+    assert [level for _, level in _styled(levels)] == levels
+    assert len({style for style, _ in _styled(levels)}) == 9
+
+
 def test_failures_are_what_is_left_above_the_limits_and_nothing_where_nothing_varies():
-    cells = {"fine": (0.1, 0.1, 1.0), "lossy": (0.5, 0.1, 1.0), "wrong": (0.1, 0.6, 4.0), "still": (0.1, 0.6, 0.0)}
+    nan, cells = math.nan, {"fine": (0.1, 0.1, 1.0), "lossy": (0.5, 0.1, 1.0), "wrong": (0.1, 0.6, 4.0)}
+    cells |= {"still": (0.1, 0.6, 0.0), "unsolved": (nan, nan, 1.0)}
     rows = [
         Row(
             domain=domain, noise="low", sigma=0.1, seed=0, evaluator=name, depth=depth,
-            td_loss=1.0 if depth == 0 else share, msve=0.0, centred_msve=error * variance,
+            td_loss=1.0 if depth == 0 and (name == "linear" or domain != "unsolved") else share,
+            msve=0.0, centred_msve=error * variance,
             return_power=1.0, return_variance=variance, context_return_variance=9.0,
         )
         for domain, (share, error, variance) in cells.items()
-        for name, depth in (("softmax", 0), ("softmax", 2), (ADAPTIVE, None))
+        for name, depth in (("softmax", 0), ("softmax", 2), ("linear", 0), (ADAPTIVE, None))
     ]  # fmt: skip
     summary = Summary(rows)
-    assert failures(summary) == [("lossy", "low"), ("wrong", "low")]
+    assert failures(summary) == [("lossy", "low"), ("wrong", "low"), ("unsolved", "low")]
+    assert summary.relative_td_loss("unsolved", "low", "linear", 0).mean == 1.0
     title, header, rule, *lines = failures_table(summary).splitlines()
-    assert title.startswith("Failures, 2 of 4 cells: more than 0.4 of the TD loss")
+    assert title.startswith("Failures, 3 of 5 cells: more than 0.4 of the TD loss")
     assert [header.split()[0], set(rule.strip())] == ["domain", {"─"}]
     assert [line.split() for line in lines] == [
         ["lossy", "low", "0.50", "0.50", "0.10", "0.10", "3.00", "1.00"],
         ["wrong", "low", "0.10", "0.10", "0.60", "0.60", "3.00", "2.00"],
+        ["unsolved", "low", "–", "–", "–", "–", "3.00", "1.00"],
     ]
     assert len(failures_table(Summary([row for row in rows if row.domain == "fine"])).splitlines()) == 1
     true = Summary(dataclasses.replace(row, true_centred_msve=0.2, true_variance=4.0) for row in rows)
-    *_, lossy, wrong = failures_table(true).splitlines()
+    *_, lossy, wrong, _ = failures_table(true).splitlines()
     assert [lossy.split()[4:8], wrong.split()[4:8]] == [
         ["0.10", "0.10", "0.05", "0.05"],
         ["0.60", "0.60", "0.05", "0.05"],
@@ -404,10 +417,11 @@ def test_failures_are_what_is_left_above_the_limits_and_nothing_where_nothing_va
         ({"ridge": -1.0}, "ridge must be"),
         ({"continuations": -1}, "continuations must be"),
         ({"continuations": 1}, "continuations: expected 0, or 2 and more"),
+        ({"truth_states": 4}, "truth_states: expected none without continuations, got 4"),
         ({"continuations": 2, "truth_states": 30}, "truth_states: expected at most 21, got 30"),
         ({"workers": -1}, "workers must be"),
         ({"executor": "cluster"}, "executor must be one of"),
-        ({"ray_address": "auto"}, "ray_address: expected executor 'ray'"),
+        ({"ray_address": "auto", "workers": 0}, "ray_address: expected executor 'ray'"),
         ({"held_out_split": "all"}, "held_out_split must be one of 'train', 'test'"),
     ],
 )

@@ -88,6 +88,12 @@ def test_what_has_a_limit_all_the_same_is_silent():
     silent(lambda: TabularTD(60).fit(walks(50, terminated=False)))  # the last states were never left: v = 0 there
 
 
+def test_next_states_that_no_key_reaches_are_ends_of_kernel_td():
+    far = Context([[0.0], [1.0]], [1.0, 2.0], [1.0, 1.0], [[100.0], [0.0]])
+    value = silent(lambda: KernelTD(RBF(0.3), 40).fit(far))
+    assert value([[0.0], [1.0], [100.0]]).tolist() == [pytest.approx(v, abs=1e-4) for v in (1.0, 3.0, 0.0)]
+
+
 def test_rewards_of_0_have_no_bound_at_1_and_are_silent():
     nothing = Context([[0.0]], [0.0], [1.0], [[0.0]])
     assert value_bound(nothing) == float("inf")

@@ -16,12 +16,13 @@ from icrl_agents.command_line import main
 from icrl_agents.episode import Episode
 from icrl_agents.kernels import Exponential
 from icrl_agents.layers import memory
+from icrl_agents.studies.verify import invariances
 from icrl_agents.studies.verify import run as verify
 from icrl_agents.studies.verify.config import TOPICS, VerifyConfig
 from icrl_agents.studies.verify.decay import SETTINGS, Decay, drawn
 from icrl_agents.studies.verify.floor import DEPTHS, LENGTHS, measured_floor, simulate
 from icrl_agents.studies.verify.plain import Transitions, certainty_equivalent, linear_td, softmax_td
-from icrl_agents.studies.verify.rows import EXACT, Row, table
+from icrl_agents.studies.verify.rows import EXACT, Row, largest, table
 from icrl_agents.studies.verify.samples import samples
 from tests import oracles
 
@@ -112,6 +113,23 @@ def test_a_row_holds_within_its_bounds_and_nan_never_does(measured, low, high, p
     assert ("holds" if passed else "FAILS") in table([row])
 
 
+def test_a_layer_that_gives_nan_somewhere_fails_and_figures_that_are_not_there_are_not_named(
+    tmp_path, monkeypatch, capsys
+):
+    found, calls = invariances.largest_error, []
+
+    def broken(*arrays):
+        calls.append(arrays)
+        return math.nan if len(calls) == 7 else found(*arrays)
+
+    monkeypatch.setattr(invariances, "largest_error", broken)
+    assert main(["verify", "--topics", "invariances", "--out", str(tmp_path / "out")]) == 1
+    printed = capsys.readouterr().out
+    assert "3 of 4 claims hold" in printed
+    assert printed.endswith("config.json, rows.csv.\n")
+    assert math.isnan(largest([0.0, math.nan, 1.0]))
+
+
 def test_the_table_wraps_and_keeps_each_topic_together():
     rows = [Row(claim="word " * 30, source="1234.56789", on="o", measured=1e-14, at_most=EXACT, topic=t) for t in "ab"]
     lines = table(rows).splitlines()
@@ -193,6 +211,9 @@ def test_the_plain_certainty_equivalent_value_is_that_of_the_slow_oracle():
         ({"chains": 3}, "chains must be"),
         ({"first_seed": -1}, "first_seed must be"),
         ({"topics": ()}, "topics: expected at least one"),
+        ({"topics": ("neus",)}, "topics"),
+        ({"topics": ("neu", "invariances"), "chains": 8}, "chains: neu, invariances would not change with it"),
+        ({"topics": ("neu",), "device": "cuda"}, "device: neu would not change with it"),
     ],
 )
 def test_wrong_settings_are_refused(change, message):

@@ -81,8 +81,9 @@ def relevant_scales(context: Context) -> Tensor:
     if len(states) < 2:
         return states.new_full((context.dim,), math.sqrt(context.dim) / LEAST_RELEVANCE)
     deviation = states.std(0)
-    deviation = torch.where(deviation > _CONSTANT * states.abs().amax(0), deviation, 1.0 / unit)
-    features = (states - states.mean(0)) / deviation
+    varies = deviation > _CONSTANT * states.abs().amax(0)
+    deviation = torch.where(varies, deviation, 1.0 / unit)
+    features = ((states - states.mean(0)) / deviation).masked_fill(~varies, 0.0)
     products = features.mT @ features / len(states)
     products = products + RIDGE * torch.eye(context.dim, dtype=products.dtype, device=products.device)
     coefficients = torch.linalg.solve(products, features.mT @ (returns - returns.mean()) / len(states)).abs()

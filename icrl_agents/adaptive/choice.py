@@ -12,6 +12,9 @@ from icrl_agents.adaptive.held_out import HeldOutErrors
 from icrl_agents.adaptive.mixture import cautious_step, criterion, simplex_weights
 from icrl_agents.value_function import Evaluator
 
+WORST = 10.0
+"""Candidates whose criterion is this many times the default's have no part in a mixture, nor in its ridge."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -69,6 +72,9 @@ def choose(
     if not bool(kept[0]):
         return default_choice(candidates, "it diverged on a part of the context", td_losses, return_errors)
     forms = criterion([each.of(kept) for each in errors], 0, return_weight)
+    losses = forms.mean(0).diagonal()
+    near = losses <= WORST * losses[0]
+    kept[kept.clone()], forms = near.cpu(), forms[:, near][:, :, near]
     best = simplex_weights(forms.mean(0))
     step = cautious_step(forms, 0, best, caution)
     weights = torch.zeros(len(candidates), dtype=torch.float64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, field
 from numbers import Integral, Real
 
@@ -13,10 +13,11 @@ from torch import Tensor
 
 from icrl_agents.adaptive.bank import default_bank
 from icrl_agents.adaptive.choice import Candidate, Choice, choose, default_choice
+from icrl_agents.adaptive.depths import Fitted, fit_deepest
 from icrl_agents.adaptive.folds import folds
 from icrl_agents.adaptive.held_out import held_out_errors
 from icrl_agents.context import Context, check_context
-from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
+from icrl_agents.value_function import Evaluator, ValueFunction
 
 FEWEST_FOLDS = 3
 """With fewer trajectories than this, the default is taken: the spread over folds would say nothing."""
@@ -27,11 +28,12 @@ class AdaptiveValueFunction(ValueFunction):
 
     Args:
         context: The context.
-        parts: The value function of each evaluator of the bank; None where it diverged.
+        parts: The value function of each evaluator of the bank, as deep as it does not diverge; None where it does.
         owners: Index into ``parts`` of each candidate.
         choice: The candidates and their weights.
 
     Attributes:
+        approximation_error: The largest one of the parts that have weight; None where none is approximated.
         parts: As given.
         choice: As given.
     """
@@ -46,13 +48,14 @@ class AdaptiveValueFunction(ValueFunction):
             if weight > 0
         ]
         depths = torch.arange(max(depth for _, depth, _ in weighted) + 1)
-        bases, coefficients = [], []
+        bases, coefficients, errors = [], [], []
         for i, part in enumerate(self.parts):
             terms = [(weight, depths.clamp(max=depth)) for owner, depth, weight in weighted if owner == i]
             if part is not None and terms:
                 bases += part._bases
                 coefficients += [sum_of(history, terms) for history in part._coefficients]
-        super().__init__(bases, coefficients, context)
+                errors += [] if part.approximation_error is None else [part.approximation_error]
+        super().__init__(bases, coefficients, context, approximation_error=max(errors, default=None))
 
 
 def sum_of(history: Tensor, terms: Sequence[tuple[float, Tensor]]) -> Tensor:
@@ -68,7 +71,8 @@ class AdaptiveTD:
     one: its TD errors, and where the return G is all but complete, v − G. Both are linear in the mixture, so the best
     one on the simplex is a small quadratic programme. From the default the mixture then goes towards it only as far
     as an upper confidence bound on the paired difference of the criterion over the trajectories falls, so that few
-    or contradictory trajectories leave the default as it is. The choice has no gradient: the mixture's gradients are
+    or contradictory trajectories leave the default as it is. Candidates that diverge, or whose criterion is more than
+    10 times the default's, have no part in it. The choice has no gradient: the mixture's gradients are
     those of its parts, with the weights as they are.
 
     Args:
@@ -98,7 +102,8 @@ class AdaptiveTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
-        if not (isinstance(self.evaluators, Sized) and isinstance(self.evaluators, Iterable)):
+        ordered = not isinstance(self.evaluators, (Set, Mapping))  # the first one is the default
+        if not (ordered and isinstance(self.evaluators, Sized) and isinstance(self.evaluators, Iterable)):
             raise TypeError(f"evaluators: expected a list of evaluators, got {self.evaluators!r}; put one in brackets.")
         if len(self.evaluators) == 0:
             raise ValueError("evaluators: expected at least one, got none.")
@@ -121,26 +126,27 @@ class AdaptiveTD:
         Raises:
             ValueError: If ``context`` is a batch: its contexts choose different mixtures, so fit each of them; or if
                 an evaluator is one of average rewards.
-            DivergenceError: If the default diverges on it; other candidates that do are left out.
+            DivergenceError: If the default diverges on it; other candidates that do are left out, each depth by itself.
         """
         check_context(context)
         if context.points.ndim != 2:
             raise ValueError(f"context: expected one context, got a batch, {context!r}; fit each of them.")
-        fitted = [_fitted(each, context) for each in self.evaluators]
-        parts = [part for part, _ in fitted]
+        tried = [[max(self.depths)], *[self.depths] * (len(self.evaluators) - 1)]
+        fitted = [fit_deepest(each, context, depths) for each, depths in zip(self.evaluators, tried, strict=True)]
+        if fitted[0] is None:
+            fitted[0] = Fitted(self.evaluators[0].fit(context), [])  # which says why it diverges
+        parts = [None if each is None else each.values for each in fitted]
         if any(part is not None and part.average_rewards is not None for part in parts):
             raise ValueError(
                 "evaluators: expected discounted ones, whose TD errors can be compared, got one of differential values."
             )
-        if parts[0] is None:
-            parts[0] = self.evaluators[0].fit(context)  # which says why it diverges
         depths = [self._depths(part) for part in parts]
         owners = [i for i, chosen in enumerate(depths) for _ in chosen]
         candidates = tuple(Candidate(self.evaluators[i], depth) for i, chosen in enumerate(depths) for depth in chosen)
         choice = self._choice(context, candidates, depths)
         used = {owner for owner, weight in zip(owners, choice.weights.tolist(), strict=True) if weight > 0}
-        for owner in used:
-            for warning in fitted[owner][1]:
+        for i, each in enumerate(fitted):  # warnings of what has no weight are of no concern
+            for warning in each.caught if each is not None and i in used else []:
                 warnings.warn(warning.message, stacklevel=2)
         return AdaptiveValueFunction(context, parts, owners, choice)
 
@@ -158,16 +164,6 @@ class AdaptiveTD:
         with torch.no_grad():
             errors = held_out_errors([each for each, _ in bank], [chosen for _, chosen in bank], context, left_out)
         return choose(candidates, errors, self.caution, self.return_weight)
-
-
-def _fitted(evaluator: Evaluator, context: Context) -> tuple[ValueFunction | None, list[warnings.WarningMessage]]:
-    """The value function, None if it diverged, and the warnings on the way: of no concern where it has no weight."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        try:
-            return evaluator.fit(context), caught
-        except DivergenceError:
-            return None, caught
 
 
 def _check_real(name: str, value: object) -> None:

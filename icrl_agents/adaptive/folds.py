@@ -22,18 +22,21 @@ def folds(context: Context, most: int) -> list[Tensor]:
 
     Args:
         context: One context.
-        most: Largest number of folds ≥ 1; beyond it, trajectories are grouped in order to folds of similar length.
+        most: Largest number of folds ≥ 1; beyond it, trajectories are grouped in order to ``most`` folds, of similar
+            length where no trajectory is longer than that.
     """
     runs = trajectories(context)
     if len(runs) <= most:
         return runs
     total = sum(map(len, runs))
     grouped: list[list[Tensor]] = [[] for _ in range(most)]
-    before = 0
-    for run in runs:
-        grouped[(before + len(run) // 2) * most // total].append(run)
+    before, fold = 0, -1
+    for i, run in enumerate(runs):
+        wanted = (before + len(run) // 2) * most // total
+        fold = max(min(wanted, fold + 1), fold, most - len(runs) + i)  # so that none stays empty
+        grouped[fold].append(run)
         before += len(run)
-    return [torch.cat(group) for group in grouped if group]
+    return [torch.cat(group) for group in grouped]
 
 
 def subset(context: Context, indices: Tensor) -> Context:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from icrl_agents.adaptive.depths import fit_deepest
 from icrl_agents.adaptive.folds import subset
 from icrl_agents.context import Context
 from icrl_agents.value_function import DivergenceError, Evaluator
@@ -85,12 +87,20 @@ def complete_returns(context: Context) -> tuple[Tensor, Tensor]:
 
 
 def _values(evaluator: Evaluator, depths: Sequence[int], seen: Context, states: Tensor) -> Tensor:
-    """Values ``(m, len(depths))`` of ``states``, inferred from ``seen``."""
+    """Values ``(m, len(depths))`` of ``states``, inferred from ``seen``; NaN at depths that diverge."""
+    found = states.new_full((len(states), len(depths)), torch.nan)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # of a fold: divergence, too few landmarks
-            return evaluator.fit(seen).by_depth(states, depths)
-    except DivergenceError:
-        return states.new_full((len(states), len(depths)), torch.nan)
+        fitted = fit_deepest(evaluator, seen, depths)  # its warnings are of a part: divergence, too few landmarks
     except ValueError as error:
         raise ValueError(f"evaluators: {evaluator!r} cannot be fitted on a part of the context: {error}") from error
+    if fitted is None:
+        return found
+    known = [i for i, depth in enumerate(depths) if depth <= fitted.values.max_depth]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of values of a part
+        for columns in (known, *([i] for i in known)):  # all at once, or each by itself where one overflows
+            with contextlib.suppress(DivergenceError):
+                found[:, columns] = fitted.values.by_depth(states, [depths[i] for i in columns])
+                if columns is known:
+                    break
+    return found

@@ -109,8 +109,9 @@ def collect_episodes(
         num_episodes: Number of episodes in total, of which each copy runs a fixed share, so that short ones are not
             preferred. Exactly one of ``num_steps`` and ``num_episodes`` is given.
         policy: None for random actions; a callable ``(observation, rng) -> action``, asked for each copy; a
-            Stable-Baselines3 model, asked for all copies at once by ``predict(..., deterministic=True)``; or a
-            scripted policy with ``get_action(observation)``. Actions for a box are clipped to its bounds.
+            Stable-Baselines3 model, asked for all copies at once by ``predict(..., deterministic=True)``, so that its
+            actions are those for a single one up to rounding; or a scripted policy with ``get_action(observation)``.
+            Actions for a box are clipped to its bounds.
         max_episode_steps: Length T ≥ 1 at which an episode is cut, as truncated, and the next one begins; for single
             environments and vector environments that do not reset themselves.
         keep_actions: Whether the episodes keep their actions, flattened as observations are.

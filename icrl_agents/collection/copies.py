@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,15 +22,15 @@ class Step(NamedTuple):
         observations: What each copy observes now, the first of a new episode where it has already restarted.
         next_observations: What each transition led to, the true final observation at the end of an episode.
         rewards: R as float64, shape ``(N,)``; NaN and inf are for the reader to refuse, who knows the step.
-        terminated: Whether each episode terminated, shape ``(N,)``.
-        truncated: Whether each episode was cut, shape ``(N,)``.
+        terminated: Whether each episode terminated, booleans ``(N,)``.
+        truncated: Whether each episode was cut, booleans ``(N,)``.
     """
 
     observations: Sequence[Any]
     next_observations: Sequence[Any]
     rewards: np.ndarray
-    terminated: Sequence[Any]
-    truncated: Sequence[Any]
+    terminated: np.ndarray
+    truncated: np.ndarray
 
 
 class OneCopy:
@@ -62,8 +63,7 @@ class OneCopy:
             ValueError: If the reward is not one real number, or a flag neither true nor false.
         """
         self._observation, reward, terminated, truncated, _ = self._env.step(actions[0])
-        flags = ([_flag(name, flag)] for name, flag in (("terminated", terminated), ("truncated", truncated)))
-        return Step([self._observation], [self._observation], _rewards(reward, 1), *flags)
+        return Step([self._observation], [self._observation], _rewards(reward, 1), *_flags(terminated, truncated, 1))
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
         """The model's deterministic action."""
@@ -97,18 +97,32 @@ class VectorCopies:
         return self._each(self._batch)
 
     def restart(self, mask: np.ndarray) -> Sequence[Any]:
-        """Starts an episode in the copies of ``mask (N,)``; returns the observations of all copies."""
+        """Starts an episode in the copies of ``mask (N,)``; returns the observations of all copies.
+
+        Raises:
+            ValueError: If another copy observes something else after that, since it was restarted, too.
+        """
+        before = copy.deepcopy(self._each(self._batch))
         self._batch, _ = self._env.reset(options={"reset_mask": mask})
-        return self._each(self._batch)
+        observations = self._each(self._batch)
+        for i in np.flatnonzero(~mask).tolist():
+            if not _equal(before[i], observations[i]):
+                raise ValueError(
+                    f"env: expected reset(options={{'reset_mask': mask}}) to leave copy {i} as it is, whose episode is "
+                    "running, got another observation of it; an environment in autoreset mode DISABLED heeds the mask."
+                )
+        return observations
 
     def step(self, actions: Sequence[Any]) -> Step:
         """Takes an action in each copy; copies that are about to restart ignore theirs.
 
         Raises:
-            ValueError: If there is not one real number as the reward of each, or a final observation is missing.
+            ValueError: If there is not one real number as the reward of each, a flag is neither true nor false, or a
+                final observation is missing.
         """
         batch = concatenate(self.action_space, actions, create_empty_array(self.action_space, self.num_envs))
         self._batch, rewards, terminated, truncated, info = self._env.step(batch)
+        terminated, truncated = _flags(terminated, truncated, self.num_envs)
         observations = self._each(self._batch)
         next_observations = observations
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
@@ -161,11 +175,23 @@ def _rewards(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked he
     return float_rows("rewards", array).astype(np.float64).reshape(count)
 
 
-def _flag(name: str, given: Any) -> bool:  # noqa: ANN401 - checked here
-    array = np.asarray(given)
-    if array.dtype.kind not in "biuf" or array.size != 1 or array.item() not in (0, 1):
-        raise ValueError(f"env: expected {name} to be True or False, got {given!r}.")
-    return bool(array.item())
+def _flags(terminated: Any, truncated: Any, count: int) -> list[np.ndarray]:  # noqa: ANN401 - checked here
+    checked = []
+    for name, given in (("terminated", terminated), ("truncated", truncated)):
+        array = np.asarray(given)
+        if array.dtype.kind not in "biuf" or array.size != count or not ((array == 0) | (array == 1)).all():
+            expected = "True or False" if count == 1 else f"{count} flags that are True or False"
+            raise ValueError(f"env: expected {name} to be {expected}, got {given!r}.")
+        checked.append(array.astype(bool).reshape(count))
+    return checked
+
+
+def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - of any space
+    if isinstance(one, dict):
+        return all(_equal(part, other[key]) for key, part in one.items())
+    if isinstance(one, tuple):
+        return all(_equal(*parts) for parts in zip(one, other, strict=True))
+    return np.array_equal(one, other, equal_nan=True)
 
 
 def _with_final(observations: Sequence[Any], ended: np.ndarray, info: Any) -> Sequence[Any]:  # noqa: ANN401

@@ -116,15 +116,64 @@ def rows_of(name: str, space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
     """
     if not space.is_np_flattenable:
         raise TypeError(f"env: expected {name} that flatten to a vector of numbers, got {space}.")
+    return _row(name, space)
+
+
+def _row(name: str, space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
+    if isinstance(space, spaces.Dict):
+        parts = {key: _row(name, part) for key, part in space.spaces.items()}
+        return lambda element: np.concatenate([row(element[key]) for key, row in parts.items()])
+    if isinstance(space, spaces.Tuple):
+        rows = [_row(name, part) for part in space.spaces]
+        return lambda element: np.concatenate([row(part) for row, part in zip(rows, element, strict=True)])
+    if isinstance(space, spaces.Discrete):
+        return _one_hot(name, space)
     dim, box = spaces.flatdim(space), isinstance(space, spaces.Box)
 
     def row(element: Any) -> np.ndarray:  # noqa: ANN401
-        flat = np.array(element).ravel() if box else np.asarray(spaces.flatten(space, element))
+        flat = np.array(element).ravel() if box else np.asarray(spaces.flatten(space, _counted(name, space, element)))
         if flat.shape != (dim,):
             raise ValueError(f"env: expected {name} of {dim} numbers as in {space}, got {flat.size}.")
         return float_rows(name, flat)
 
     return row
+
+
+def _one_hot(name: str, space: spaces.Discrete) -> Callable[[Any], np.ndarray]:
+    first, count = int(space.start), int(space.n)
+
+    def row(element: Any) -> np.ndarray:  # noqa: ANN401
+        array = np.asarray(element)
+        position = array.item() - first if array.size == 1 and array.dtype.kind in "biuf" else -1
+        if not (0 <= position < count and position == int(position)):
+            raise ValueError(f"env: expected {name} in {space}, got {element!r}.")
+        flat = np.zeros(count)
+        flat[int(position)] = 1.0
+        return flat
+
+    return row
+
+
+def _counted(name: str, space: spaces.Space[Any], element: Any) -> Any:  # noqa: ANN401
+    """Returns an element of a space of several whole numbers; ValueError where it is none.
+
+    Gymnasium would flatten that all the same, to the row of another one. What is of another space stays as it is.
+    """
+    if not isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary)):
+        return element
+    start, count = (space.start, space.nvec) if isinstance(space, spaces.MultiDiscrete) else (0, 2)
+    array, shape = np.asarray(element), space.shape
+    if array.dtype.kind in "biuf" and array.shape == shape:
+        from_start = array.astype(float) - start
+        if ((from_start >= 0) & (from_start < count) & (from_start == np.floor(from_start))).all():
+            return array.astype(np.int64)
+    raise ValueError(f"env: expected {name} in {space}, got {element!r}.")
+
+
+def beyond_single(space: spaces.Space[Any]) -> bool:
+    """Returns whether there is a box in ``space`` whose numbers float32 would round: of float64 or large integers."""
+    boxes = (part for part in _leaves(space) if isinstance(part, spaces.Box))
+    return any(not np.can_cast(box.dtype, np.float32) for box in boxes)
 
 
 def _leaves(space: spaces.Space[Any]) -> Iterator[spaces.Space[Any]]:

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from icrl_agents.arrays import check_kind
-from icrl_agents.attention import SoftmaxAttention
+from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.compressed.contexts import CompressedContexts
+from icrl_agents.divergence import DivergenceError
 from icrl_agents.eligibility import eligibility_traces
+from icrl_agents.kernel_matrix import check_finite
 from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
 
@@ -27,9 +29,18 @@ def state_values(transformer: InContextTransformer, contexts: CompressedContexts
 
     Raises:
         TypeError: If an argument is of another type.
+        DivergenceError: If a value is not finite.
     """
     check_kind("transformer", transformer, InContextTransformer)
     check_kind("contexts", contexts, CompressedContexts)
+    values = unchecked_state_values(transformer, contexts)
+    if not bool(torch.isfinite(values.detach()).all()):
+        raise DivergenceError("values are not finite: the layers diverge, or scores overflow, on one of the contexts.")
+    return values
+
+
+def unchecked_state_values(transformer: InContextTransformer, contexts: CompressedContexts) -> Tensor:
+    """``state_values``, perhaps with NaN or infinities where others would raise: for losses that are checked anyway."""
     blocks = list(transformer.blocks)
     if all(type(block) is type(blocks[0]) and _is_compressible(block) for block in blocks):
         if isinstance(blocks[0], LinearAttentionLayer):
@@ -46,7 +57,24 @@ def attention(layer: TemporalShiftLayer, contexts: CompressedContexts) -> Tensor
     Args:
         layer: A layer with softmax attention whose kernel has a score.
         contexts: The contexts.
+
+    Raises:
+        TypeError: If an argument is of another type.
+        ValueError: If the layer's attention is of another kind, or a score overflows.
     """
+    check_kind("layer", layer, TemporalShiftLayer)
+    if not _has_score(layer.attention):
+        raise ValueError(
+            f"layer: expected SoftmaxAttention over a kernel with a score, got {type(layer.attention).__name__} over "
+            f"{layer.attention.kernel!r}."
+        )
+    check_kind("contexts", contexts, CompressedContexts)
+    weights = _attention(layer, contexts)
+    check_finite(weights)
+    return weights
+
+
+def _attention(layer: TemporalShiftLayer, contexts: CompressedContexts) -> Tensor:
     kernel = layer.attention.kernel
     if hasattr(kernel, "bind"):
         kernel = kernel.bind(contexts.context.states, contexts.context.mask)  # type: ignore[operator]
@@ -60,10 +88,11 @@ def attention(layer: TemporalShiftLayer, contexts: CompressedContexts) -> Tensor
 def _is_compressible(block: torch.nn.Module) -> bool:
     if type(block) is LinearAttentionLayer:
         return True
-    if type(block) in (TemporalShiftLayer, DualHeadLayer):
-        attention = cast(TemporalShiftLayer, block).attention
-        return type(attention) is SoftmaxAttention and hasattr(attention.kernel, "score")
-    return False
+    return type(block) in (TemporalShiftLayer, DualHeadLayer) and _has_score(cast(TemporalShiftLayer, block).attention)
+
+
+def _has_score(attention: SoftmaxAttention | KernelAttention) -> bool:
+    return type(attention) is SoftmaxAttention and hasattr(attention.kernel, "score")
 
 
 def _softmax_values(blocks: list[TemporalShiftLayer], loops: int, contexts: CompressedContexts) -> Tensor:
@@ -87,7 +116,7 @@ def _softmax_values(blocks: list[TemporalShiftLayer], loops: int, contexts: Comp
 
 def _affine_map(block: TemporalShiftLayer, contexts: CompressedContexts) -> tuple[Tensor, Tensor]:
     """C and b of one layer, ``(B, hM, hM)`` and ``(B, hM, 1)`` for h heads."""
-    K = attention(block, contexts)
+    K = _attention(block, contexts)
     K_routed, K_reward = K @ contexts.routing, K @ contexts.rewards[..., None]
     w = block.value_weights.to(K)
     if isinstance(block, DualHeadLayer):

@@ -45,6 +45,7 @@ class SharedSweeps:
         """Returns v after ``loops`` ≥ 1 sweeps, ``(B, W, M)``."""
         w_R, w_u, w_v = self._weights
         E = self._exp.mT
+        self._sweeps.clear()  # of a call before this one
         first = m = w_R * self._paid
         v = routed = counted = np.zeros_like(m)
         for t in range(loops):
@@ -57,7 +58,7 @@ class SharedSweeps:
         return v
 
     def gradients(self, grad: np.ndarray) -> tuple[np.ndarray, list[float]]:
-        """Returns the gradients of the scores, ``(B, M, M)``, and of the weights, from that of ``values``."""
+        """Returns the gradients of the scores, ``(B, M, M)``, and of the weights, from that of the last ``values``."""
         (_, w_u, w_v), to_w = self._weights, [0.0, 0.0, 0.0]
         to_normaliser, to_exp = np.zeros_like(grad), np.zeros_like(self._exp)
         for t, (routed, counted, m, received) in reversed(list(enumerate(self._sweeps))):

@@ -101,7 +101,7 @@ def average_reward_td(
         dim: State dimension d ≥ 1.
         num_layers: L ≥ 0.
         step_size: α > 0, or ``"auto"`` for n / max_k Σ_i |x_iᵀ C x_k| of each context.
-        reward_step_size: η > 0.
+        reward_step_size: η in (0, 2).
         preconditioner: C, shape ``(d, d)``; default the identity.
 
     Raises:

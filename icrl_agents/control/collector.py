@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 from icrl_agents.collection.copies import OneCopy, VectorCopies
-from icrl_agents.collection.recorder import flattening
+from icrl_agents.collection.recorder import beyond_single, flattening
 from icrl_agents.context import Context
 from icrl_agents.control.actor import Actor
 from icrl_agents.control.rollout import Rollout
@@ -56,7 +55,7 @@ class Collector:
         space = copies.observation_space
         self._row = flattening(space)
         # In double precision, an offset is left to be taken away by the critic; the actor is float32 in any case.
-        self._type = np.float64 if isinstance(space, spaces.Box) and space.dtype == np.float64 else np.float32
+        self._type = np.float64 if beyond_single(space) else np.float32
         self._states = self._flat(copies.reset(seed))
         self._running = np.ones(copies.num_envs, dtype=bool)
         self._returns = np.zeros(copies.num_envs)

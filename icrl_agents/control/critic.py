@@ -110,10 +110,10 @@ class Critic:
             raise ValueError(f"batch: expected one without batch dimensions, got shape {tuple(batch.rewards.shape)}.")
         own = Context.concatenate([batch])  # without padding, and a copy of what may be written into
         batches = self._window([*self._batches, own])
-        fitted = self._refitted(batches)
+        fitted, diverged = self._refitted(batches)
         values = self._values(fitted, batch.points)
         advantages = generalised_advantages(batch, values, self.gae_lambda)
-        self._batches, self._fitted = batches, fitted
+        self._batches, self._fitted, self.divergences = batches, fitted, self.divergences + diverged
         return Assessment(values[: len(batch)].masked_fill(~batch.mask, 0.0), advantages)
 
     def _window(self, batches: Iterable[Context]) -> deque[Context]:
@@ -121,21 +121,20 @@ class Critic:
         here = (batch if self.device is None else batch.to(self.device) for batch in batches)
         return deque(here, maxlen=self.window)
 
-    def _refitted(self, batches: deque[Context]) -> tuple[Features, ValueFunction]:
+    def _refitted(self, batches: deque[Context]) -> tuple[tuple[Features, ValueFunction], bool]:
+        """What ``_values`` takes, and whether the evaluator warned that its sweeps do not contract."""
         context = batches[0] if len(batches) == 1 else Context.concatenate(batches)
         features = standardising(context, self.features)
-        return features, self._fit(mapped(context, features))
-
-    def _fit(self, context: Context) -> ValueFunction:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            value = self.evaluator.fit(context)
+            value = self.evaluator.fit(mapped(context, features))
+        diverged = False
         for warning in caught:
             diverges = issubclass(warning.category, DivergenceWarning)
-            self.divergences += diverges
-            if not diverges or (self.divergences == 1 and float(context.discounts.max()) == 1.0):
+            first, diverged = diverges and not diverged and self.divergences == 0, diverged or diverges
+            if not diverges or (first and float(context.discounts.max()) == 1.0):
                 warnings.warn(warning.message, stacklevel=3)
-        return value
+        return (features, value), diverged
 
     def state_dict(self) -> dict[str, Any]:
         """The batches of the window and the number of divergences, as tensors and numbers: all that a fit needs."""
@@ -154,7 +153,7 @@ class Critic:
             DivergenceError: If the evaluator diverges.
         """
         batches = self._window(Context(**batch) for batch in state["batches"])
-        self._fitted = self._refitted(batches) if batches else None
+        self._fitted = self._refitted(batches)[0] if batches else None
         self._batches = batches
         self.divergences = int(state["divergences"])
 

@@ -175,7 +175,7 @@ def gain_scores(trials: Sequence[Trial], advantages: Sequence[Array]) -> Array:
         advantages: Â of each trial's transitions, ``(T,)``.
 
     Raises:
-        ValueError: If there are none, or not one advantage for each transition of each trial.
+        ValueError: If there are none, not one advantage for each transition of each trial, or sums are not finite.
     """
     lengths = [np.shape(trial.means)[:1] for trial in trials]
     if not lengths or [np.shape(a) for a in advantages] != lengths:
@@ -184,6 +184,9 @@ def gain_scores(trials: Sequence[Trial], advantages: Sequence[Array]) -> Array:
         )
     centre = np.concatenate(list(advantages)).mean()
     sums = np.stack([(a - centre) @ (t.deviations * t.means) for t, a in zip(trials, advantages, strict=True)])
+    if not np.isfinite(sums).all():
+        raise ValueError("advantages: expected finite numbers, got NaN, inf or some whose sums overflow.")
+    sums = np.ldexp(sums, -np.frexp(np.abs(sums).max(0))[1])  # by powers of two, so that squares stay in range
     spread = np.sqrt(np.square(sums).sum(0))
     return sums.sum(0) / np.where(spread > 0, spread, 1.0)
 

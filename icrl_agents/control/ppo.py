@@ -15,11 +15,14 @@ from icrl_agents.control.collector import Batch, Collector, EpisodeEnd
 from icrl_agents.control.critic import Critic, Features
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.machine import one_thread
+from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import Evaluator
 from icrl_envs import arguments
 
 LARGEST_SETTING = 1e30
 """Of the settings that scale numbers of the actor, which are float32."""
+SMALL = 1e-3
+"""Advantages that are all below this one are scaled up, since 1e-8 is added to their standard deviation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +36,8 @@ class PPOConfig:
         window: Number of rollouts that the critic's context holds, ≥ 1.
         learning_rate: Of Adam, in (0, 1e30].
         epochs: Passes over each rollout, ≥ 1.
-        batch_size: Transitions in a step of the actor, ≥ 2.
+        batch_size: Transitions in a step of the actor, ≥ 2. A last one of each pass that is alone is left out, since
+            one advantage has no standard deviation.
         clip: Largest change of a probability ratio that is rewarded, in (0, 1e30].
         entropy: Weight of the entropy, in [0, 1e30].
         max_gradient: Largest norm of the gradient, in (0, 1e30].
@@ -159,9 +163,12 @@ def _improve(
     generator: torch.Generator,
 ) -> None:
     """Takes ``epochs`` passes over the batch, in a new order each; raises DivergenceError if the actor diverges."""
+    largest = advantages.abs().max()
+    if 0 < float(largest) < SMALL:
+        advantages = advantages / near_power_of_two(largest)
     for _ in range(config.epochs):
         for chosen in torch.randperm(len(advantages), generator=generator).split(config.batch_size):
-            if len(chosen) < 2:  # one advantage has no standard deviation
+            if len(chosen) < 2:
                 continue
             policy = actor(batch.context.states[chosen])
             ratio = torch.exp(policy.log_prob(batch.actions[chosen]) - batch.log_probs[chosen])

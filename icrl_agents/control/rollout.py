@@ -54,14 +54,16 @@ class Rollout:
             gamma: Discount γ in [0, 1] of every transition that does not terminate.
 
         Raises:
-            ValueError: If γ < 1 would be rounded to 1 in the type of the states.
+            ValueError: If γ < 1 would be rounded to 1 in the type of the states, or all rewards to 0.
         """
         states, rewards, next_states, terminated, truncated, valid = (
             torch.stack([torch.as_tensor(part) for part in column], dim=1) for column in zip(*self._rows, strict=True)
         )
         continues = ~(terminated | truncated)
         continues[:, -1] = False
-        rewards = rewards.to(states)
+        given, rewards = rewards, rewards.to(states)
+        if bool((rewards.abs() < torch.finfo(rewards.dtype).tiny).all()) and bool(given.any()):
+            raise ValueError(f"env: expected rewards that {rewards.dtype} holds, got smaller ones; scale them up.")
         discounts = torch.full_like(rewards, gamma, dtype=torch.float64).masked_fill(terminated.to(rewards.device), 0.0)
         discounts = rounded_discounts(discounts, rewards.dtype)
         columns = (states, rewards, discounts, next_states, continues)

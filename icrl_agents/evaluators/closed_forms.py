@@ -16,7 +16,7 @@ from icrl_agents.arrays import finite
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
-from icrl_agents.evaluators.systems import check_ridge, each_context, solved
+from icrl_agents.evaluators.systems import check_ridge, each_context, expansion, in_double, solved
 from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
 from icrl_agents.magnitudes import near_power_of_two, power_of_two
@@ -55,7 +55,8 @@ class LSTD:
         states that keep it so: any other makes a jump.
 
         Raises:
-            ValueError: If the values are not determined, saying what is singular.
+            ValueError: If the values are not determined, saying what is singular, or if the context's type would
+                round them.
         """
         check_context(context)
         x, x_next = context.states, discounted_features(context)
@@ -64,8 +65,7 @@ class LSTD:
         def solve(valid: Tensor, x: Tensor, x_next: Tensor, rewards: Tensor) -> Tensor:
             return self._weights(x[valid], x_next[valid], rewards[valid], epsilon)
 
-        w = each_context(solve, context, x, x_next, context.rewards)
-        return ValueFunction([features], [w[..., None, :]], context)
+        return expansion(context, features, each_context(solve, context, x, x_next, context.rewards), features)
 
     def _weights(self, x: Tensor, x_next: Tensor, rewards: Tensor, epsilon: float) -> Tensor:
         """Solves in the singular basis X = W S Uᵀ, where the condition does not depend on the features' scale.
@@ -132,17 +132,19 @@ class KernelLSTD:
         """Returns the value function of ``context``.
 
         Raises:
-            ValueError: If the values are not determined, saying what is singular.
+            ValueError: If the values are not determined, saying what is singular, or if the context's type would
+                round them.
         """
         check_context(context)
         rule = SoftmaxAttention(self.kernel) if self.normalise else KernelAttention(self.kernel, 1.0)
-        attention = rule.bind(context.states, context.mask)
-        weights = attention(read_points(context))
+        wide = in_double(context, self.kernel)
+        attention = rule.bind(wide.states, wide.mask)
+        weights = attention(read_points(wide))
         index = context.successors[..., None].expand(*context.successors.shape, len(context))
-        K_next = context.discounts[..., None] * torch.gather(weights, -2, index)
+        K_next = wide.discounts[..., None] * torch.gather(weights, -2, index)
         own = weights[..., : len(context), :]
-        w = each_context(self._weights, context, own, own - K_next, context.states, context.rewards)
-        return ValueFunction([attention], [w[..., None, :]], context)
+        w = each_context(self._weights, wide, own, own - K_next, wide.states, wide.rewards)
+        return expansion(context, rule.bind(context.states, context.mask), w, attention)
 
     def _weights(self, valid: Tensor, own: Tensor, operator: Tensor, states: Tensor, rewards: Tensor) -> Tensor:
         if not bool(valid.any()):

@@ -12,11 +12,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from icrl_agents.attention import Attention, attend
+from icrl_agents.attention import Attention, BoundAttention, attend
 from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.error_dynamics import NEAR, ErrorDynamics, error_dynamics, spectral_radius
-from icrl_agents.evaluators.systems import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
+from icrl_agents.evaluators.systems import SMALLEST_RECIPROCAL_CONDITION, expansion, in_double, reciprocal_condition
 from icrl_agents.krylov import arnoldi, least_squares
 from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import ValueFunction
@@ -39,22 +39,21 @@ def fixed_point(rule: Attention, context: Context, step_size: float) -> ValueFun
 
     Raises:
         DivergenceError: If the sweeps do not approach it, with their spectral radius.
-        ValueError: If the context does not determine it, G being singular.
+        ValueError: If the context does not determine it, G being singular, or if its type would round the values.
     """
-    distinct = weighted(context, always=True)
+    wide = in_double(context, rule.kernel)
+    distinct = weighted(wide, always=True)
     attention = attend(rule, distinct)
     if attention.fits(distinct.points):
-        dynamics = error_dynamics(rule, context)
+        dynamics = error_dynamics(rule, wide)
         w = torch.zeros_like(distinct.rewards) if dynamics is None else _solved(dynamics, step_size)
     else:
-        w = _found(rule, context, step_size).to(context.dtype)
-    return ValueFunction([attention], [w[..., None, :]], context)
+        w = _found(attention, cast(WeightedContext, distinct), step_size)
+    return expansion(context, attend(rule, weighted(context, always=True)), w, attention)
 
 
-def _found(rule: Attention, context: Context, step_size: float) -> Tensor:
-    """The w of ``_solved`` without a matrix, in float64: step size and rewards are those of the sweeps."""
-    distinct = cast(WeightedContext, weighted(context.to(dtype=torch.float64), always=True))
-    attention = attend(rule, distinct)
+def _found(attention: BoundAttention, distinct: WeightedContext, step_size: float) -> Tensor:
+    """The w of ``_solved`` without a matrix: step size and rewards are those of the sweeps."""
     K, unpaid = attention.over(distinct.points), copy.copy(distinct)
     unpaid.rewards = torch.zeros_like(distinct.rewards)  # beside which no size of the rewards takes digits away
 
@@ -66,7 +65,7 @@ def _found(rule: Attention, context: Context, step_size: float) -> Tensor:
 
 def _solved(dynamics: ErrorDynamics, step_size: float) -> Tensor:
     """W = G⁻¹ r, ``(*batch, D)``, in float64."""
-    systems = dynamics.system.double().flatten(0, -3) if dynamics.system.ndim > 2 else dynamics.system.double()[None]
+    systems = dynamics.system.flatten(0, -3) if dynamics.system.ndim > 2 else dynamics.system[None]
     operators = dynamics.operator(step_size).reshape(systems.shape)
     weights = dynamics.weights.reshape(systems.shape)
     for i, (M, G, operator) in enumerate(zip(weights, systems, operators, strict=True)):
@@ -78,7 +77,7 @@ def _solved(dynamics: ErrorDynamics, step_size: float) -> Tensor:
                 "take a smaller step_size or a narrower kernel. KernelLSTD gives the values at which TD errors are 0."
             )
     rewards = dynamics.context.rewards
-    return torch.linalg.solve(systems, rewards.double().reshape(len(systems), -1)).reshape(rewards.shape).to(rewards)
+    return torch.linalg.solve(systems, rewards.reshape(len(systems), -1)).reshape(rewards.shape)
 
 
 def _check_determined(G: Tensor, scale: Tensor) -> None:

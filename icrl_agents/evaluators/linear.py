@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 
 import torch
 from torch import Tensor
@@ -31,7 +32,7 @@ from icrl_agents.value_function import ValueFunction
 class LinearTD:
     """Batch linear TD(0): w_{t+1} = w_t + (α/n) C Σ_k δ_k⁽ᵗ⁾ x_k (arXiv 2405.13861, in-context TD).
 
-    δ_k⁽ᵗ⁾ = R_k + γ_k w_tᵀx′_k − w_tᵀx_k. ``KernelTD(Linear(), ...)`` has the same values. Where the next
+    δ_k⁽ᵗ⁾ = R_k + γ_k w_tᵀx′_k − w_tᵀx_k. ``KernelTD(Linear(), ...)`` with step α/n has the same values. Where the next
     states of a context reach far beyond its states, TD may diverge at every step size: a property of the algorithm.
 
     Args:
@@ -133,7 +134,7 @@ class AverageRewardTD:
     Args:
         num_sweeps: L ≥ 0.
         step_size: α > 0, or ``"auto"`` for n / max_k Σ_i |x_iᵀ C x_k|.
-        reward_step_size: η > 0; above 2 the average reward diverges.
+        reward_step_size: η in (0, 2): r̄ is multiplied by 1 − η in each sweep.
         preconditioner: C, shape ``(d, d)``; default the identity.
     """
 
@@ -172,11 +173,10 @@ class AverageRewardTD:
 
 
 def check_reward_step_size(reward_step_size: float) -> float:
-    """Returns η if it is positive and finite; raises ValueError otherwise."""
-    try:
-        return float(check_step_size(reward_step_size, auto=False))
-    except ValueError:
-        raise ValueError(f"reward_step_size: expected a positive number, got {reward_step_size!r}.") from None
+    """Returns η if it lies in (0, 2), where r̄ converges; raises ValueError otherwise."""
+    if isinstance(reward_step_size, bool) or not isinstance(reward_step_size, Real) or not 0 < reward_step_size < 2:
+        raise ValueError(f"reward_step_size: expected a positive number below 2, got {reward_step_size!r}.")
+    return float(reward_step_size)
 
 
 def _check(num_sweeps: int, step_size: StepSize, preconditioner: Tensor | None) -> None:

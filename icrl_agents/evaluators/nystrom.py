@@ -25,6 +25,7 @@ from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import Bounded, check_convergence
 from icrl_agents.evaluators.landmarks import Landmarks, far_finals, finals, inverse_root
+from icrl_agents.evaluators.systems import in_double
 from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
 from icrl_agents.magnitudes import power_of_two
 from icrl_agents.value_function import ValueFunction
@@ -74,7 +75,7 @@ class Nystrom:
             w = context.rewards.new_zeros((int(num_sweeps) + 1, len(context)))
             return ValueFunction([rule.bind(context.states, context.mask)], [w], context, approximation_error=0.0)
         generator = torch.Generator().manual_seed(self.seed)
-        given, context = context, context.to(dtype=torch.float64)
+        given, context = context, in_double(context, rule.kernel)
         landmarks, alpha = self._landmarks(rule, context, generator)
         alpha = step_size * alpha
         a, a_history = torch.zeros_like(landmarks.B[0]), []

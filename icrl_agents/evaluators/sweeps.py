@@ -68,7 +68,8 @@ class KernelTD:
     Args:
         kernel: κ; see ``icrl_agents.kernels``.
         num_sweeps: L ≥ 0, or ``math.inf`` for the limit, which is solved for; its depth is 0.
-        step_size: α > 0, or ``"auto"`` for 1 / max_j Σ_i |κ(x_i, x_j)|, at which sweeps are stable.
+        step_size: α > 0, or ``"auto"`` for 1 / max_j Σ_i |κ(x_i, x_j)|, at which the sweeps are stable at
+            γ = 0 (κ positive semi-definite). Next states far beyond the states may make TD diverge at every step size.
         approximation: As of ``WeightedSoftmaxTD``.
     """
 

@@ -9,9 +9,14 @@ import torch
 from torch import Tensor
 
 from icrl_agents.context import Context
+from icrl_agents.kernels import Kernel
+from icrl_agents.value_function import Basis, ValueFunction
+from icrl_agents.weighted_context import read_points
 
 SMALLEST_RECIPROCAL_CONDITION = 1e-12
 """Systems below it are refused: fewer than four digits of their solution would be meaningful."""
+LARGEST_ROUNDING = 1e-3
+"""Values in single precision further than this from those in double precision, over the largest, are refused."""
 
 
 def check_ridge(ridge: float) -> None:
@@ -20,13 +25,59 @@ def check_ridge(ridge: float) -> None:
         raise ValueError(f"ridge: expected a finite number ≥ 0, got {ridge!r}.")
 
 
+def in_double(context: Context, kernel: Kernel) -> Context:
+    """Returns ``context`` in float64, that no more digits than those of its states are missing.
+
+    Raises:
+        TypeError: If the kernel cannot be asked about such states.
+    """
+    wide = context.to(dtype=torch.float64)
+    if wide.dtype != context.dtype and len(context) > 0:
+        some = read_points(wide)[..., :1, :]
+        try:
+            kernel(some, some)
+        except RuntimeError as error:
+            raise TypeError(
+                f"kernel: asked in double precision here, which it does not take ({error}); convert it, for instance "
+                "with .double(), or what it does with its weights, with .to(x)."
+            ) from error
+    return wide
+
+
 def each_context(solve: Callable[..., Tensor], context: Context, *tensors: Tensor) -> Tensor:
-    """Applies ``solve(mask, *tensors)`` to each context of a batch, in float64."""
+    """``solve(mask, *tensors)`` of each context of a batch, from and in float64."""
     batch = context.mask.shape[:-1]
     flat = [t.double().reshape(batch.numel(), *t.shape[len(batch) :]) for t in tensors]
     mask = context.mask.reshape(batch.numel(), len(context))
     solved = torch.stack([solve(*each) for each in zip(mask, *flat, strict=True)])
-    return solved.reshape(*batch, *solved.shape[1:]).to(context.dtype)
+    return solved.reshape(*batch, *solved.shape[1:])
+
+
+def expansion(context: Context, basis: Basis, w: Tensor, wide: Basis) -> ValueFunction:
+    """The value function v(x) = Σ_k b_k(x) w_k, of depth 0, in the context's type.
+
+    Args:
+        context: The context.
+        basis: b, in the context's type.
+        w: What was solved for in float64, ``(*batch, k)``.
+        wide: b in float64.
+
+    Raises:
+        ValueError: If terms cancel so far that the context's type holds few digits of their sum.
+    """
+    found = ValueFunction([basis], [w[..., None, :].to(context.dtype)], context)
+    if context.dtype != w.dtype:
+        with torch.no_grad():
+            points = read_points(context)
+            exact = ValueFunction([wide], [w[..., None, :]], context.to(dtype=w.dtype))(points.to(w))
+            gap, size = (found(points) - exact).abs().sum(-1), exact.abs().sum(-1)
+        if bool((gap > LARGEST_ROUNDING * size).any()):
+            worst = float((gap / size.clamp(min=torch.finfo(size.dtype).tiny)).max())
+            raise ValueError(
+                f"context: {context.dtype} rounds the values, sums of terms that cancel, by {worst:.1g} of themselves; "
+                "take context.to(dtype=torch.float64), a narrower kernel or a larger ridge."
+            )
+    return found
 
 
 def reciprocal_condition(matrix: Tensor, scale: Tensor | float) -> Tensor:

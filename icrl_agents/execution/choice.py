@@ -24,8 +24,8 @@ def executor(
     Args:
         name: ``"serial"``: in this process, one after another. ``"processes"``: in processes of this machine.
             ``"ray"``: on a Ray cluster.
-        workers: Number of processes, or of cores of a Ray that is started here; 0 for one per core. Not of a running
-            cluster, which has its own.
+        workers: Number of processes, or of cores of a Ray that is started here; 0 for one per core. Neither of this
+            process, which is one, nor of a running cluster, which has its own.
         ray_address: Of a running Ray cluster, such as ``"auto"`` or ``"10.0.0.1:6379"``; None starts one here.
         gpus: GPUs that a cell keeps to itself on a Ray cluster.
 
@@ -50,7 +50,11 @@ def executor(
 def check_execution(name: object, workers: object, ray_address: object) -> None:
     """Raises what ``executor`` raises for such arguments, without asking for the address."""
     arguments.choice("executor", name, EXECUTORS)
-    arguments.integer("workers", workers, 0)
+    count = arguments.integer("workers", workers, 0)
+    if count > 1 and name == "serial":
+        raise ValueError(f"workers: expected none with executor 'serial', which is this process, got {count}.")
+    if count > 0 and ray_address is not None:
+        raise ValueError(f"workers: expected none beside ray_address, whose cluster has its own, got {count}.")
     if ray_address is not None and name != "ray":
         raise ValueError(f"ray_address: expected executor 'ray' beside it, got {name!r}; leave one of them out.")
     if ray_address is not None and not isinstance(ray_address, str):

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import urllib.parse
+import warnings
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,8 +41,10 @@ class Ray:
         if not joined:
             self._join(ray)
         remote = ray.remote(outcome).options(num_cpus=1, num_gpus=self.gpus, max_retries=self.retries)
-        pending = {remote.remote(task, cell): cell for cell in cells}
+        pending: dict[Any, Cell] = {}
         try:
+            self._check_gpus(ray.cluster_resources().get("GPU", 0.0), started=not joined and self.address is None)
+            pending |= {remote.remote(task, cell): cell for cell in cells}
             while pending:
                 (done, *_), _ = ray.wait(list(pending))
                 result = _get(ray, done)
@@ -64,6 +67,20 @@ class Ray:
             ray.init(self.address, **quiet)
         else:
             ray.init("local", num_cpus=self.workers or None, include_dashboard=False, **quiet)
+
+    def _check_gpus(self, there: float, *, started: bool) -> None:
+        """Says that cells would wait for GPUs, for ever on a Ray that was started here; on a cluster, they may join.
+
+        Raises:
+            ValueError: If this Ray was started here and has too few.
+        """
+        if self.gpus <= there:
+            return
+        if started:
+            raise ValueError(f"device: a cell takes {self.gpus:g} GPU(s), and Ray finds {there:g} on this machine.")
+        warnings.warn(
+            f"Each cell waits for {self.gpus:g} GPU(s), until a node with one joins the cluster.", stacklevel=3
+        )
 
 
 def check_address(address: str) -> None:

@@ -17,6 +17,9 @@ from icrl_envs import arguments
 MOST_STEPS = 10_000_000
 """Rewards of one return, minutes of the fastest environment; more are taken for a slip."""
 
+SMALLEST = 1e-130
+"""Of returns that are not all 0: squares of their 16 digits are numbers."""
+
 
 @dataclass(frozen=True, eq=False)
 class GroundTruth:
@@ -30,7 +33,8 @@ class GroundTruth:
 
     Raises:
         TypeError: If they are no real numbers.
-        ValueError: If there are no m observations and m × n returns with finite squares, m ≥ 1 and n ≥ 2.
+        ValueError: If there are no m observations and m × n returns with finite squares, m ≥ 1 and n ≥ 2, or all
+            returns are so small that squares of their differences would be 0.
     """
 
     observations: np.ndarray
@@ -51,6 +55,10 @@ class GroundTruth:
         with np.errstate(over="ignore"):
             if not np.isfinite(np.square(self.returns).sum()):
                 raise ValueError("returns: expected numbers with finite squares, got NaN, inf or larger ones.")
+        if 0 < np.abs(self.returns).max() < SMALLEST:
+            raise ValueError(
+                f"returns: expected numbers of at least {SMALLEST}, or 0, got smaller ones; scale them up."
+            )
         object.__setattr__(self, "gamma", arguments.discount(self.gamma))
         object.__setattr__(self, "horizon", arguments.integer("horizon", self.horizon, 1))
 
@@ -78,15 +86,21 @@ class GroundTruth:
     def value_variance(self) -> float:
         """Var(v(s)) over the states: the variance of v̂ without the part that its standard errors put in.
 
-        It is unbiased where the states are independent of each other, and so it may come out negative.
+        It is unbiased where the states are independent of each other, and so it may come out negative. Of one state
+        it is NaN.
         """
+        if len(self.values) < 2:
+            return math.nan
         return float(self.values.var(ddof=1) - np.square(self.standard_errors).mean())
 
     @property
     def noise_share(self) -> float:
-        """E[Var(G | s)] / (E[Var(G | s)] + Var(v)): the part of single returns that their states do not decide."""
-        within, between = self.return_variance, max(self.value_variance, 0.0)
-        return within / (within + between) if within + between > 0 else 0.0
+        """E[Var(G | s)] / (E[Var(G | s)] + Var(v)): the part of single returns that their states do not decide.
+
+        A variance that comes out negative counts as 0; where both are 0, so is the share. Of one state it is NaN.
+        """
+        within, between = self.return_variance, np.maximum(self.value_variance, 0.0)
+        return float(within / (within + between)) if within + between != 0 else 0.0
 
 
 def horizon(gamma: float, missing: float) -> int:
@@ -94,10 +108,15 @@ def horizon(gamma: float, missing: float) -> int:
 
     Args:
         gamma: γ in [0, 1).
-        missing: In (0, 1).
+        missing: In (0, 1].
     """
     gamma, missing = arguments.discount(gamma), arguments.real("missing", missing, 0.0, 1.0, low_open=True)
-    return max(1, math.ceil(math.log(missing) / math.log(gamma))) if gamma > 0 else 1
+    steps = max(1, math.ceil(math.log(missing) / math.log(gamma))) if gamma > 0 else 1
+    while steps > 1 and gamma ** (steps - 1) <= missing:  # where rounding of the logarithms has passed an integer
+        steps -= 1
+    while gamma**steps > missing:
+        steps += 1
+    return steps
 
 
 def ground_truth(

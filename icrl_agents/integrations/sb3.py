@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any, ClassVar, cast
 
@@ -95,7 +96,8 @@ class InContextPPO(PPO):
     def _init_callback(self, callback: Any, progress_bar: bool = False) -> BaseCallback:  # noqa: ANN401
         given = callback if isinstance(callback, list) else [callback]
         converted = [each if isinstance(each, BaseCallback) else ConvertCallback(each) for each in given]
-        return super()._init_callback([_Assessment(), *converted], progress_bar)
+        record = _Record()
+        return super()._init_callback([_Assessment(record), *converted, record], progress_bar)
 
     def train(self) -> None:
         """Updates the actor; logs the loss of the in-context values, and how often the critic diverged."""
@@ -105,16 +107,16 @@ class InContextPPO(PPO):
         self.logger.record("train/critic_divergences", self.critic.divergences)
 
 
-class _Assessment(BaseCallback):
-    """Records what ``RolloutBuffer`` forgets, and at a rollout's end has the critic assess it.
+class _Record(BaseCallback):
+    """Records what ``RolloutBuffer`` forgets.
 
-    It comes before all other callbacks, so that theirs find the advantages in place. Rewards are copied before
-    Stable-Baselines3 adds the value of a truncated episode's end to them.
+    It comes behind all other callbacks, so that rewards which theirs shape in place are seen, as in the buffer. They
+    are copied before Stable-Baselines3 adds the value of a truncated episode's end to them.
     """
 
     def _on_rollout_start(self) -> None:
-        self._steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._final: dict[tuple[int, int], Any] = {}
+        self.steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.final: dict[tuple[int, int], Any] = {}
 
     def _on_step(self) -> bool:
         dones, infos = self.locals["dones"], self.locals["infos"]
@@ -125,21 +127,36 @@ class _Assessment(BaseCallback):
                     f"env: copy {i} cut an episode short (TimeLimit.truncated) without a terminal_observation in its "
                     "info, from which to bootstrap; expected what Stable-Baselines3's VecEnvs give."
                 )
-            self._final[len(self._steps), int(i)] = infos[i]["terminal_observation"]
-        self._steps.append((self.locals["rewards"].copy(), dones & ~np.array(cut), np.array(cut)))
-        self._last = self.locals["new_obs"]
+            self.final[len(self.steps), int(i)] = copy.deepcopy(infos[i]["terminal_observation"])
+        self.steps.append((self.locals["rewards"].copy(), dones & ~np.array(cut), np.array(cut)))
+        self.last = self.locals["new_obs"]
+        return True
+
+
+class _Assessment(BaseCallback):
+    """At a rollout's end has the critic assess it, before all other callbacks: they find the advantages in place.
+
+    Args:
+        record: Of the rollout.
+    """
+
+    def __init__(self, record: _Record) -> None:
+        super().__init__()
+        self._record = record
+
+    def _on_step(self) -> bool:
         return True
 
     def _on_rollout_end(self) -> None:
-        model = cast(InContextPPO, self.model)
+        model, record = cast(InContextPPO, self.model), self._record
         buffer = model.rollout_buffer
         states = self._encoded(buffer.observations, (buffer.buffer_size, buffer.n_envs))
-        following = torch.cat([states[1:], self._encoded(self._last, (1, buffer.n_envs))])
-        for (step, i), observation in self._final.items():
+        following = torch.cat([states[1:], self._encoded(record.last, (1, buffer.n_envs))])
+        for (step, i), observation in record.final.items():
             tensor, _ = model.policy.obs_to_tensor(observation)
             following[step, i] = self._features(tensor)[0]
         rollout = Rollout(buffer.n_envs)
-        for x, (rewards, terminated, truncated), x_next in zip(states, self._steps, following, strict=True):
+        for x, (rewards, terminated, truncated), x_next in zip(states, record.steps, following, strict=True):
             rollout.add(x, rewards, x_next, terminated, truncated)
         assessment = model.critic.assess(rollout.context(model.gamma))
         if isinstance(model.policy, ActorOnly):
@@ -150,7 +167,7 @@ class _Assessment(BaseCallback):
 
         buffer.values, buffer.advantages = by_step(assessment.values), by_step(assessment.advantages)
         buffer.returns = by_step(assessment.returns)
-        buffer.rewards = np.stack([rewards for rewards, _, _ in self._steps]).astype(np.float32)
+        buffer.rewards = np.stack([rewards for rewards, _, _ in record.steps]).astype(np.float32)
 
     def _encoded(self, observations: Any, shape: tuple[int, int]) -> Tensor:  # noqa: ANN401 - an array or a dict
         """Features ``(*shape, d)`` of observations."""

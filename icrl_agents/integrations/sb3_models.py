@@ -21,8 +21,20 @@ MARKS = {
 """What a saved model holds, and the class that loads it; DDPG is a TD3, and a model with ``clip_range`` also has
 ``gae_lambda``; of marks that one model has, the first counts."""
 
+
+def _untrainable(progress_remaining: float) -> float:
+    """The learning rate of a loaded model, asked for at 1 when it is set up and below that in training."""
+    if progress_remaining < 1.0:
+        raise ValueError(
+            "load_model: the model is for prediction, without its learning rate and other settings of its training; "
+            "to train it on, load it by its class, for instance PPO.load(path, env=env)."
+        )
+    return 0.0
+
+
 _REPLACED = {
-    **dict.fromkeys(("learning_rate", "lr_schedule", "clip_range", "exploration_schedule"), 0.0),
+    "learning_rate": _untrainable,
+    **dict.fromkeys(("lr_schedule", "clip_range", "exploration_schedule"), 0.0),
     "clip_range_vf": None,
     "buffer_size": 1,
 }
@@ -34,6 +46,8 @@ def load_model(path: str | Path) -> Any:  # noqa: ANN401 - a model of a library 
 
     Stable-Baselines3's own loader unpickles parts of the file, and a pickle can run any code: load only files that
     you trust. The class is told by what the file holds; a model of another class you load yourself, and pass the model.
+    It predicts, and refuses to be trained on. It gets observations as they are: what a ``VecNormalize`` made of them
+    is not in the file.
 
     Args:
         path: What the model's ``save`` was given or wrote, by PPO, A2C, DQN, SAC, TD3, DDPG or InContextPPO.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import torch
 from gymnasium import spaces
 from stable_baselines3.common.policies import (
@@ -17,13 +16,14 @@ from stable_baselines3.common.policies import (
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import Tensor, nn
 
+from icrl_agents.collection.recorder import beyond_single
 from icrl_agents.control.critic import Critic
 
 
 def extracted(policy: BaseModel, observations: Any, extractor: nn.Module) -> Tensor:  # noqa: ANN401
-    """The features ``(m, d)`` of observations: vectors of a space in double precision as they are, others in single."""
+    """The features ``(m, d)`` of observations: vectors that float32 would round as they are, others in float32."""
     space = policy.observation_space
-    if isinstance(space, spaces.Box) and space.dtype == np.float64 and isinstance(extractor, FlattenExtractor):
+    if isinstance(space, spaces.Box) and beyond_single(space) and isinstance(extractor, FlattenExtractor):
         return observations.double().flatten(1)
     return BaseModel.extract_features(policy, observations, extractor)  # type: ignore[arg-type]
 

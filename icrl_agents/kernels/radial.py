@@ -41,7 +41,7 @@ class _Radial(nn.Module):
     def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
         """Returns the kernel for one context: with ℓ as it is now, or the median distance between ``keys``."""
         scale = self.length_scale
-        found = median_distance(keys, mask)[..., None, None].detach() if scale is None else scale
+        found = median_distance(keys.detach(), mask)[..., None, None] if scale is None else scale
         return holding(self, length_scale=found, _offset=common_offset(keys))
 
     def distance(self, x: Tensor, y: Tensor, p: float = 2.0) -> Tensor:
@@ -54,7 +54,7 @@ class _Radial(nn.Module):
         """ℓ, of the context ``y`` if it is a median."""
         check_floating(x, y)
         if self.length_scale is None:
-            return median_distance(y)[..., None, None].to(x)
+            return median_distance(y.detach())[..., None, None].to(x)
         scale = self.length_scale.to(x)
         if scale.ndim == 1 and len(scale) not in (1, x.shape[-1]):
             raise ValueError(f"length_scale: expected one number per state dimension, {x.shape[-1]}, got {len(scale)}.")
@@ -70,7 +70,7 @@ class RBF(_Radial):
 
     Args:
         length_scale: ℓ > 0 in the units of the states: a number, a tensor ``(d,)`` with one per dimension, or
-            ``"median"``, the median distance between the states of each context.
+            ``"median"``, the median distance between the states of each context, to gradients a constant.
 
     Raises:
         ValueError: If ``length_scale`` is not positive and finite, or an unknown word.

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import reals, take_rows
+from icrl_agents.arrays import constant, take_rows
 from icrl_agents.context import Context
 from icrl_agents.prompt import MEMORY, memory_tokens, route
 from icrl_agents.value_function import Basis
@@ -117,7 +117,7 @@ def _route_rows(context: Context, rows: Tensor) -> Tensor:
 
 
 def _heads(name: str, weights: Tensor, count: int) -> nn.Parameter:
-    tensor = reals(name, weights)
+    tensor = constant(name, weights)
     tensor = tensor[None] if tensor.ndim == 2 else tensor
     if tensor.ndim != 3 or len(tensor) != count or tensor.shape[-1] != tensor.shape[-2] or tensor.shape[-1] <= MEMORY:
         raise ValueError(f"{name}: expected shape ({count}, d + 3, d + 3) with d ≥ 1, got {tuple(tensor.shape)}.")

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import reals
+from icrl_agents.arrays import constant
 from icrl_agents.context import Context
 from icrl_agents.eligibility import check_lambda, eligibility_traces, features, num_transitions, stable_step_size
 from icrl_agents.magnitudes import check_squares
@@ -154,15 +154,14 @@ class LinearAttentionLayer(nn.Module):
             readers[..., self.dim :] = 0.0
         gate = self.P[:, -1, -1, None, None].to(tokens)
         traces = eligibility_traces(context, keys, self.trace_decay)
-        reach = readers @ (gate * self.Q.to(tokens)).sum(0).mT @ traces.mT
-        return stable_step_size(context, reach)
+        return stable_step_size(context, readers @ (gate * self.Q.to(tokens)).sum(0).mT, traces)
 
     def _keys(self, tokens: Tensor, context: Context) -> Tensor:
         return tokens[..., : len(context), :].masked_fill(~context.mask[..., None], 0.0)
 
 
 def _heads(name: str, weights: Tensor) -> nn.Parameter:
-    tensor = reals(name, weights)
+    tensor = constant(name, weights)
     tensor = tensor[None] if tensor.ndim == 2 else tensor
     if tensor.ndim != 3 or tensor.shape[-1] != tensor.shape[-2] or tensor.numel() == 0:
         raise ValueError(f"{name}: expected shape (D, D) or (H, D, D), got {tuple(tensor.shape)}.")

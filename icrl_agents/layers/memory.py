@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents import prompt
-from icrl_agents.arrays import reals
+from icrl_agents.arrays import constant
 from icrl_agents.attention import BoundAttention, KernelAttention, SoftmaxAttention, attend
 from icrl_agents.blockwise import BlockwiseMatrix
 from icrl_agents.context import Context
@@ -53,7 +53,7 @@ class TemporalShiftLayer(nn.Module):
     @property
     def step_size(self) -> float | None:
         """α where the layer is one sweep of TD, its weights α(+1, +1, −1); None elsewhere."""
-        return _step_size(self.value_weights)
+        return td_step_size(self.value_weights)
 
     def tokens(self, context: Transitions, queries: Tensor) -> Tensor:
         """The prompt of this layer, ``(*batch, columns, d + 3)``."""
@@ -114,7 +114,7 @@ class DualHeadLayer(TemporalShiftLayer):
     def step_size(self) -> float | None:
         """α where both heads hold α(+1, +1, −1); None elsewhere."""
         equal = torch.equal(self.value_weights.detach(), self.target_weights.detach())
-        return _step_size(self.value_weights) if equal else None
+        return td_step_size(self.value_weights) if equal else None
 
     def forward(self, tokens: Tensor, context: Transitions, weights: Tensor | BlockwiseMatrix) -> Tensor:
         """Returns the tokens after the layer, ``(*batch, columns, d + 3)``; ``weights`` are of ``attend``."""
@@ -129,7 +129,7 @@ class DualHeadLayer(TemporalShiftLayer):
 
 
 def _weights(name: str, weights: Tensor | tuple[float, ...]) -> nn.Parameter:
-    tensor = reals(name, weights)
+    tensor = constant(name, weights)
     if tensor.shape != (MEMORY,) or not bool(torch.isfinite(tensor).all()):
         raise ValueError(f"{name}: expected {MEMORY} finite weights on (R, u, v), got {weights!r}.")
     return nn.Parameter(tensor, requires_grad=False)
@@ -143,7 +143,8 @@ def route(context: Transitions, row: Tensor) -> Tensor:
     return torch.cat([routed, torch.zeros_like(row[..., routed.shape[-1] :])], dim=-1)
 
 
-def _step_size(weights: Tensor) -> float | None:
+def td_step_size(weights: Tensor) -> float | None:
+    """α of weights α(+1, +1, −1) on (R, u, v); None of others."""
     alpha = weights.detach()[0]
     return (
         float(alpha) if bool(alpha > 0) and torch.equal(weights.detach(), alpha * alpha.new_tensor(TD_SIGNS)) else None

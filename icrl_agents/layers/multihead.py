@@ -18,7 +18,7 @@ from icrl_agents.attention import BoundAttention, SoftmaxAttention
 from icrl_agents.context import Context
 from icrl_agents.kernels import RBF, DotProduct, Exponential
 from icrl_agents.layers.lifting import LIFTED, context_lift, lifted_features, lifted_score
-from icrl_agents.layers.memory import DualHeadLayer, TemporalShiftLayer
+from icrl_agents.layers.memory import TemporalShiftLayer, td_step_size
 from icrl_agents.prompt import MEMORY, memory_tokens, route
 
 
@@ -37,6 +37,11 @@ class MultiheadLayer(nn.Module):
     """
 
     @property
+    def prompt(self) -> str:
+        """What the layer reads: a memory prompt, or one whose features are lifted in a certain way."""
+        return "memory" if self.lift is None else f"memory of features lifted for {self.lift!r}"
+
+    @property
     def expands(self) -> bool:
         """Whether value functions are expansions: attention reads the features alone, and what is sent goes to row v.
 
@@ -45,6 +50,12 @@ class MultiheadLayer(nn.Module):
         queries, keys, values = self.attention.in_proj_weight.detach().chunk(3)
         sent = self.attention.out_proj.weight.detach() @ values
         return not bool(queries[:, -MEMORY:].any() or keys[:, -MEMORY:].any() or sent[:-1].any())
+
+    @property
+    def step_size(self) -> float | None:
+        """α where the layer is one sweep of TD, for it sends α(+1, +1, −1) on (R, u, v) to row v; None elsewhere."""
+        sent = (self.attention.out_proj.weight.detach() @ self.attention.in_proj_weight.detach().chunk(3)[2])[-1]
+        return None if bool(sent[:-MEMORY].any()) else td_step_size(sent[-MEMORY:])
 
     def __init__(self, attention: nn.MultiheadAttention, lift: RBF | None = None) -> None:
         super().__init__()
@@ -71,7 +82,7 @@ class MultiheadLayer(nn.Module):
         """The layer's attention to the transitions of ``context``: of any states, whose memory rows are 0."""
         held = {name: weight.clone() for name, weight in self.attention.named_parameters()}
         rule = partial(self._weights, held, None if self.lift is None else context_lift(context, self.lift))
-        return BoundAttention(rule, context.states, context.mask, context.states.new_ones(()))
+        return BoundAttention(rule, context.states.clone(), context.mask, context.states.new_ones(()))
 
     def attend(self, bound: object, tokens: Tensor) -> Tensor:
         """Nothing: the standard attention computes its weights anew in each layer."""
@@ -151,12 +162,12 @@ def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> Multihead
         TypeError: If ``layer`` is no temporal-shift layer.
         ValueError: If its attention is not softmax over one of these kernels, or of another dimension.
     """
-    if not isinstance(layer, TemporalShiftLayer) or isinstance(layer, DualHeadLayer):
+    if type(layer) is not TemporalShiftLayer:
         raise TypeError(
             f"layer: expected a TemporalShiftLayer (form='temporal_shift'; its values are those of the dual head), "
             f"got {type(layer).__name__}."
         )
-    if not isinstance(layer.attention, SoftmaxAttention):
+    if type(layer.attention) is not SoftmaxAttention:
         raise ValueError(
             f"layer: expected SoftmaxAttention, got {type(layer.attention).__name__}, which is no softmax."
         )
@@ -177,11 +188,11 @@ def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> Multihead
 
 def _score_matrix(kernel: object, dim: int) -> Tensor:
     """B of the score x̃ᵀB x̃′ on the features that the head sees."""
-    if isinstance(kernel, RBF):
+    if type(kernel) is RBF:
         return lifted_score(dim)
-    if isinstance(kernel, Exponential):
+    if type(kernel) is Exponential:
         return torch.eye(dim, dtype=torch.float64) / kernel.temperature.detach().double().cpu()
-    if not isinstance(kernel, DotProduct):
+    if type(kernel) is not DotProduct:
         raise ValueError(
             f"layer: expected a kernel whose score is bilinear, DotProduct, Exponential or RBF, got {kernel!r}."
         )

@@ -114,7 +114,8 @@ def _horizon(config: PretrainConfig) -> int:
 def _batch(config: PretrainConfig, *arrays: np.ndarray) -> Batch:
     """From points, rewards, path, discounts and what is known of the chains."""
     n, dtype = config.context_length, getattr(torch, config.precision)
-    points, rewards, path, discounts, *known = (torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
+    owned = (np.require(array, requirements=["C", "W"]) for array in arrays)  # the chains' own are read-only
+    points, rewards, path, discounts, *known = map(torch.from_numpy, owned)
     p, r, g, *exact = (tensor.to(config.device, dtype) for tensor in (points, rewards, discounts, *known))
     path = path.to(config.device)
     return Batch(CompressedContexts(p, r, path[:, : n + 1], g[:, :n]), path[:, n:], g[:, n:], *exact)

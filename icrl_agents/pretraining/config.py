@@ -121,6 +121,7 @@ class PretrainConfig:
         self._check_combinations()
         self._check_algorithm()
         self._check_windows()
+        self._check_effects()
 
     @property
     def dim(self) -> int:
@@ -158,8 +159,11 @@ class PretrainConfig:
             arguments.integer("min_layers", self.min_layers, 1, self.num_layers)
             if not self.tied:
                 raise ValueError("min_layers: expected one looped layer, got tied=False, whose depth is fixed.")
-        if self.loss == "neu" and self.tasks * self.contexts < 2:
-            raise ValueError("tasks: expected at least two contexts for loss 'neu', which multiplies two halves.")
+        if self.loss == "neu" and (self.tasks < 2 or (self.contexts > 1 and self.tasks % 2)):
+            raise ValueError(
+                "tasks: expected an even number for loss 'neu', which multiplies two halves of a step's contexts that "
+                f"have tasks of their own, got {self.tasks}."
+            )
 
     def _check_algorithm(self) -> None:
         if self.algorithm == "td":
@@ -182,3 +186,16 @@ class PretrainConfig:
                 "windows: expected the sampled loss 'td', algorithm 'td' and a chain, whose states come again, got "
                 f"loss {self.loss!r}, expectations {self.expectations}, {self.algorithm!r} and {self.chain!r}."
             )
+
+    def _check_effects(self) -> None:
+        """Refuses what would change nothing."""
+        cartpole = self.chain == "cartpole"
+        for name, why in {
+            "num_states": cartpole and "none for cartpole, whose states are seen",
+            "features": cartpole and "none for cartpole, whose states are seen",
+            "horizon": self.loss != "mc" and "loss 'mc' beside it, whose returns it cuts",
+        }.items():
+            if why and getattr(self, name) != getattr(PretrainConfig, name):
+                raise ValueError(f"{name}: expected {why}, got {getattr(self, name)!r}.")
+        if cartpole:  # returns are compared with their mean
+            arguments.integer("evaluation_tasks", self.evaluation_tasks, 2)

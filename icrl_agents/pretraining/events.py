@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,12 @@ def check_tensorboard() -> None:
 
 
 @contextlib.contextmanager
-def event_file(folder: Path | None, step: int = 0) -> Iterator[Callable[[TrainingRow], None]]:
+def event_file(folder: Path | None, rows: Iterable[TrainingRow] = ()) -> Iterator[Callable[[TrainingRow], None]]:
     """Gives a function that adds a row to a file that ``tensorboard --logdir`` reads while training runs.
 
     Args:
         folder: Where the file is written; None writes nothing.
-        step: The first step; what an interrupted training has written from there on is hidden.
+        rows: Those of a training that goes on, written at once; what it has written before is hidden.
 
     Raises:
         ValueError: If the package tensorboard cannot be imported.
@@ -35,7 +35,7 @@ def event_file(folder: Path | None, step: int = 0) -> Iterator[Callable[[Trainin
     if folder is None:
         yield lambda row: None
         return
-    with _writer_class()(str(folder), purge_step=step) as writer:
+    with _writer_class()(str(folder), purge_step=0) as writer:
 
         def write(row: TrainingRow) -> None:
             for name in SCALARS:
@@ -43,6 +43,8 @@ def event_file(folder: Path | None, step: int = 0) -> Iterator[Callable[[Trainin
                     writer.add_scalar(name, getattr(row, name), row.step)
             writer.flush()
 
+        for row in rows:
+            write(row)
         yield write
 
 

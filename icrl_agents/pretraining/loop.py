@@ -100,7 +100,7 @@ def pretrain(
     steps = range(len(state.losses), last)
     with (
         one_thread(),
-        event_file(path if tensorboard and is_first() else None, steps.start) as write,
+        event_file(path if tensorboard and is_first() else None, tuple(state.rows)) as write,
         tqdm(total=last, initial=steps.start, disable=not (progress and is_first()), file=sys.stderr) as bar,
     ):
         for step, batch in zip(steps, batches(config, steps.start), strict=False):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl_agents.compressed import state_values
+from icrl_agents.compressed.passes import unchecked_state_values as state_values
 from icrl_agents.pretraining.batches import Batch
 from icrl_agents.pretraining.config import PretrainConfig
 from icrl_agents.pretraining.sliding import sliding_td_loss
@@ -99,7 +99,8 @@ def value_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:
 def neu_loss(transformer: InContextTransformer, batch: Batch) -> Tensor:
     """Norm of the expected update, h₁·h₂ with h_i = mean δ ∇v̂(S_n) over half of the contexts (arXiv 2605.07333).
 
-    The halves are independent, so its mean is ‖E[δ ∇v̂]‖²; the square of one batch would add the variance.
+    The halves have no task in common and so are independent: its mean is ‖E[δ ∇v̂]‖², where the square of one batch,
+    or halves that share a task, would add a variance.
     """
     values = state_values(transformer, batch.contexts)
     errors = _sampled_errors(values, batch, stop=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from icrl_agents.compressed import state_values
+from icrl_agents.compressed.passes import unchecked_state_values as state_values
 from icrl_agents.diagnostics.distances import attention_distance, value_distance, value_row_distance
 from icrl_agents.diagnostics.emergence import (
     context_diagonality,

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.attention import SoftmaxAttention
-from icrl_agents.compressed import SharedSweeps, SlidingWindows, state_values
+from icrl_agents.compressed import SharedSweeps, SlidingWindows
+from icrl_agents.compressed.passes import unchecked_state_values as state_values
 from icrl_agents.kernels import DotProduct
 from icrl_agents.layers import TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping
@@ -16,6 +18,7 @@ from tqdm import tqdm
 
 from icrl_agents.execution import Executor
 from icrl_agents.files import append_line, write_atomically
+from icrl_agents.studies.description import installed
 
 CELLS = "cells.jsonl"
 Cell = TypeVar("Cell")
@@ -41,7 +44,7 @@ def compute_cells(
         kept: The rows of those that are; the others are added, each as soon as it is finished.
 
     Raises:
-        ValueError: If a task did.
+        ValueError: If a task did, or a worker has other versions than this process.
     """
     finished: dict[str, list[Row]] = {
         name: [kind(**row) for row in rows] for name, rows in kept.read().items() if name in cells
@@ -49,7 +52,7 @@ def compute_cells(
     left = {cell: name for name, cell in cells.items() if name not in finished}
     with (
         tqdm(total=len(cells), initial=len(finished), desc="cells", unit="cell", file=sys.stderr) as progress,
-        contextlib.closing(executor.map(task, list(left))) as results,
+        contextlib.closing(executor.map(functools.partial(_computed, installed(), task), list(left))) as results,
     ):
         progress.set_postfix_str(f"{len(finished)} of them finished before" if finished else "")
         for cell, rows in results:
@@ -59,6 +62,20 @@ def compute_cells(
             progress.set_postfix_str(name)
             progress.update()
     return [row for name in cells for row in finished[name]]
+
+
+def _computed(versions: Mapping[str, str], task: Callable[[Cell], list[Row]], cell: Cell) -> list[Row]:
+    """The rows of a cell, if this worker has the versions that the rows are kept under."""
+    here = _here()
+    if other := [f"{name} {here[name]}, not {versions.get(name)}" for name in here if here[name] != versions.get(name)]:
+        raise ValueError(
+            f"executor: a worker on {socket.gethostname()} has other versions ({'; '.join(other)}); install the same "
+            "everywhere, and change no source while a study runs."
+        )
+    return task(cell)
+
+
+_here = functools.cache(installed)
 
 
 class KeptRows:

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,14 @@ def versions(config: Any) -> dict[str, str]:  # noqa: ANN401 - a dataclass insta
     """
     policy = str(getattr(config, "policy", ""))
     saved = policy.endswith(".zip")
-    names = (*_PACKAGES, _LEARNER) if saved or _study(config) == "control" else _PACKAGES
-    found = {"python": platform.python_version(), **{name: _version(name) for name in names}, "source": source_digest()}
+    found = installed((_LEARNER,) if saved or _study(config) == "control" else ())
     return found | ({"policy": hashlib.sha256(Path(policy).read_bytes()).hexdigest()[:16]} if saved else {})
+
+
+def installed(others: Sequence[str] = ()) -> dict[str, str]:
+    """Versions of Python, of libraries, ``others`` among them, and of this package's source, in this process."""
+    names = (*_PACKAGES, *others)
+    return {"python": platform.python_version(), **{name: _version(name) for name in names}, "source": source_digest()}
 
 
 def identity(config: Any) -> str:  # noqa: ANN401 - a dataclass instance

@@ -95,15 +95,18 @@ def action(value: ArrayLike) -> NDArray[Any]:
         TypeError: If it does not hold real numbers.
         ValueError: If it has another shape, or an entry is not finite or out of bounds.
     """
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"action must be an array of real numbers; got a masked array, {value!r}.")
     array = np.asarray(value)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"action must be an array of real numbers; got {value!r}.")
+    array = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
     if array.shape != (4,) or not (np.abs(array) <= 1.0).all():  # NaN compares false
         raise ValueError(
             f"action must have shape (4,) and finite entries in [-1, 1]; got {value!r}. "
             "gymnasium.wrappers.ClipAction clips the actions of a policy that exceeds its bounds."
         )
-    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    return array
 
 
 def snapshot(value: object, domain: str, version: str, streams: tuple[str, ...]) -> Snapshot:

@@ -197,15 +197,16 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
         Raises:
             gymnasium.error.ResetNeeded: If no episode has begun.
         """
-        state, full = self._episode.get_state()
+        _ = self.np_random  # begins where no seed was given yet
         streams = {name: copy.deepcopy(getattr(self, name)) for name in self._streams}
-        return Snapshot(self.domain, self.reward_version, state, full, streams)
+        return Snapshot(self.domain, self.reward_version, *self._episode.get_state(), streams)
 
     def set_state(self, snapshot: Snapshot, *, seed: int | None = None) -> np.ndarray:
         """Go back to a state and return its observation; what follows equals what followed then, to the last bit.
 
         Args:
-            snapshot: From :meth:`get_state` of an environment of the same domain and reward version.
+            snapshot: From :meth:`get_state` of an environment of the same domain and reward version. The goal is a part
+                of it; the goal set of later resets and the time limit stay the environment's.
             seed: Where given, the random streams are seeded anew instead of restored: another future, same state.
 
         Raises:
@@ -236,8 +237,8 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
     def __getstate__(self) -> dict[str, Any]:
         """Return what pickle and deepcopy keep: the arguments, the state of the episode, and the generators."""
         names = (*self._arguments, *self._streams, "action_space", "observation_space", "spec")
-        state = {name: getattr(self, name) for name in names}
-        return state | {"snapshot": self.get_state() if self._episode.begun else None}
+        snapshot = self.get_state() if self._episode.begun else None
+        return {"snapshot": snapshot} | {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Build the environment anew and go back to the state."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from icrl_agents.adaptive import AdaptiveTD, AdaptiveValueFunction, RelevanceTD, default_bank
+from icrl_agents.adaptive import AdaptiveTD, AdaptiveValueFunction, Candidate, RelevanceTD, default_bank
+from icrl_agents.adaptive.depths import fit_deepest
 from icrl_agents.context import Context
 from icrl_agents.diagnostics import centred_msve, msve
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.ground_truth import GroundTruth
 from icrl_agents.studies.adapt.config import AdaptConfig
 from icrl_agents.studies.transfer.trajectories import Request, Trajectories
-from icrl_agents.value_function import Evaluator, ValueFunction
+from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 
 FIXED, ADAPTIVE, NAIVE = "fixed", "adaptive", "leave one out"
 
@@ -30,7 +31,8 @@ class Row:
     out`` (the member with the least mean TD loss on trajectories left out of the context, for comparison). ``weight``
     is a member's share of the mixture; of the mixture itself, how far it went from the default, 0 to 1. ``msve`` and
     ``centred_msve`` are against single Monte-Carlo returns, ``true_centred_msve`` is against means of several from each
-    of some states, NaN without them.
+    of some states, NaN without them. What diverges has infinite losses. Where the default does, there is no mixture and
+    no choice: both have infinite losses, and the kernel ``none``.
     """
 
     domain: str
@@ -62,7 +64,8 @@ def evaluate(
 ) -> Iterator[Row]:
     """Yields the rows of one cell and seed; ``truth`` are values of states of the held-out trajectories, if wanted."""
     held_out = Context.from_episodes(trajectories.held_out, config.gamma).to(config.device)
-    values = evaluator.fit(Context.from_episodes(trajectories.context, config.gamma).to(config.device))
+    context = Context.from_episodes(trajectories.context, config.gamma).to(config.device)
+    values = _fitted(evaluator, context)
     returns, tails = held_out.returns()
     counted = (tails >= config.tail).to(returns)
 
@@ -72,11 +75,13 @@ def evaluate(
         cell = {"domain": request.domain, "noise": noise, "sigma": request.noise, "seed": request.seed}
         return Row(**cell, method=method, kernel=kernel, depth=depth, weight=weight, **named)
 
-    fixed = [row(FIXED, *member) for member in _members(evaluator, values)]
+    fixed = [row(FIXED, *member) for member in _members(evaluator, context, values)]
     yield from fixed
-    losses = values.choice.td_losses.mean(0)
-    naive = fixed[int(losses.nan_to_num(math.inf).argmin())] if len(values.choice.td_losses) else fixed[0]
-    yield Row(**{**vars(naive), "method": NAIVE})
+    if values is None:
+        yield from (row(method, "none", None, math.nan, None) for method in (NAIVE, ADAPTIVE))
+        return
+    least = _least(values)
+    yield from (replace(each, method=NAIVE) for each in fixed if (each.kernel, each.depth) == least)
     yield row(ADAPTIVE, "mixture", None, values.choice.step, values)
 
 
@@ -89,13 +94,38 @@ def label(evaluator: Evaluator) -> str:
     return type(kernel).__name__ + (f" {scale.item():g}" if isinstance(scale, Tensor) and scale.ndim == 0 else "")
 
 
-def _members(evaluator: AdaptiveTD, values: AdaptiveValueFunction) -> Iterator[tuple[str, int, float, ValueFunction]]:
-    """Kernel, depth, weight and value function of each candidate."""
-    parts = {id(each): part for each, part in zip(evaluator.evaluators, values.parts, strict=True)}
-    for candidate, weight in zip(values.choice.candidates, values.choice.weights.tolist(), strict=True):
-        part = parts[id(candidate.evaluator)]
-        if part is not None:
-            yield label(candidate.evaluator), candidate.depth, weight, part.at_depth(candidate.depth)
+def _members(
+    evaluator: AdaptiveTD, context: Context, values: AdaptiveValueFunction | None
+) -> Iterator[tuple[str, int, float, ValueFunction | None]]:
+    """Kernel, depth, weight and value function of each member at each depth, None where it has diverged by then."""
+    weights: dict[tuple[str, int], float] = {}
+    if values is None:
+        fitted = (fit_deepest(each, context, evaluator.depths) for each in evaluator.evaluators)
+        parts = [each and each.values for each in fitted]
+    else:
+        parts = values.parts
+        weights = dict(zip(map(_name, values.choice.candidates), values.choice.weights.tolist(), strict=True))
+    for each, part in zip(evaluator.evaluators, parts, strict=True):
+        for depth in sorted(set(evaluator.depths), reverse=True):
+            value = part.at_depth(depth) if part is not None and depth <= part.max_depth else None
+            yield label(each), depth, weights.get((label(each), depth), 0.0), value
+
+
+def _least(values: AdaptiveValueFunction) -> tuple[str, int]:
+    """Kernel and depth of the candidate with the least mean loss left out; of the default, where none is left out."""
+    losses = values.choice.td_losses.mean(0).nan_to_num(math.inf)
+    return _name(values.choice.candidates[int(losses.argmin()) if len(values.choice.td_losses) else 0])
+
+
+def _name(candidate: Candidate) -> tuple[str, int]:
+    return label(candidate.evaluator), candidate.depth
+
+
+def _fitted(evaluator: AdaptiveTD, context: Context) -> AdaptiveValueFunction | None:
+    try:
+        return evaluator.fit(context)
+    except DivergenceError:
+        return None
 
 
 def _losses(

@@ -19,6 +19,8 @@ COLOURS = {"TD loss": "#0b6fb8", "value error": "#d97706", "true error": "#15803
 DARK = 0.3
 """Distance from the middle of the colours from which on numbers are white."""
 TICKS = (0.25, 0.5, 0.75, 1.0, 1.25, 2.0, 4.0)
+LEAST, MOST = 0.01, 100.0
+"""Ratios beyond are drawn there: of what diverges they are infinite."""
 
 
 def ratios_figure(summary: Summary, path: Path) -> None:
@@ -29,9 +31,10 @@ def ratios_figure(summary: Summary, path: Path) -> None:
     for measure in summary.measures:
         best = summary.best_fixed(measure)
         found = summary.compare(measure, MIXTURE, best)
-        text = f"{measure} / that of {best[1]}, L={best[2]}: {found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]"
+        text = f"{measure} / that of {best[1]}, L={best[2]}: {found.brief()}"
         shares = (np.arange(len(found.ratios)) + 0.5) / len(found.ratios)
-        axis.plot(shares, np.sort(found.ratios), ".", markersize=3, color=COLOURS[measure], label=text)
+        ratios = np.clip(np.sort(found.ratios), LEAST, MOST)
+        axis.plot(shares, ratios, ".", markersize=3, color=COLOURS[measure], label=text)
     axis.axhline(1.0, color="black", linewidth=0.7)
     axis.axhline(LIMIT, color="#b91c1c", linewidth=0.8, linestyle="--", label=f"{LIMIT}")
     axis.set(yscale="log", xlabel="share of cells (domain × noise), sorted", ylabel="adaptive / best fixed")

@@ -9,7 +9,7 @@ from icrl_agents.machine import check_device
 from icrl_agents.studies.adapt.config import AdaptConfig
 from icrl_agents.studies.adapt.evaluation import Row, adaptive, evaluate
 from icrl_agents.studies.adapt.figures import heat_map_figure, ratios_figure
-from icrl_agents.studies.adapt.summary import Summary
+from icrl_agents.studies.adapt.summary import FLOOR, Summary
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.description import identity
 from icrl_agents.studies.results import opened_folder, write_rows
@@ -36,9 +36,9 @@ def run(config: AdaptConfig) -> Summary:
         summary = Summary(rows)
         print(summary.table())
         print(
-            f"\nRatios of held-out losses, averaged over {config.seeds} seed(s) first; below 1 the first one is better."
-            "\nInterval: 95 %, bootstrap over domains. Value error: centred, against Monte-Carlo returns;\n"
-            "true error: against means of several from the same states.\n"
+            f"\nRatios of held-out losses, averaged over {config.seeds} seed(s) and raised by {FLOOR:g} first;\n"
+            "below 1 the first one is better. Interval: 95 %, bootstrap over domains. Value error: centred,\n"
+            "against Monte-Carlo returns; true error: against means of several from the same states.\n"
             f"In {config.out}: config.json, cells.jsonl, rows.csv, ratios.png, heat_map.png."
         )
         ratios_figure(summary, config.out / "ratios.png")

@@ -40,11 +40,19 @@ class Comparison:
     low: float
     high: float
 
+    @property
+    def has_interval(self) -> bool:
+        """Whether there are several domains to draw from."""
+        return not math.isnan(self.low)
+
+    def brief(self) -> str:
+        """Mean and interval."""
+        return f"{self.mean:.3f}" + (f" [{self.low:.3f}, {self.high:.3f}]" if self.has_interval else "")
+
     def __str__(self) -> str:
         """Mean, interval, worst ratio, and how many cells lie above 1.25."""
         above = int((self.ratios > LIMIT).sum())
-        interval = "" if math.isnan(self.low) else f" [{self.low:.3f}, {self.high:.3f}]"
-        return f"{self.mean:.3f}{interval}  {self.ratios.max():5.2f}  {above:4d}"
+        return f"{self.brief()}  {self.ratios.max():5.2f}  {above:4d}"
 
 
 class Summary:
@@ -79,12 +87,12 @@ class Summary:
     ) -> Comparison:
         """``method`` over ``other``."""
         cells = self.cells if cells is None else cells
-        return _comparison(self.losses(method, measure, cells) / self.losses(other, measure, cells), cells)
+        return _comparison(_ratios(self.losses(method, measure, cells), self.losses(other, measure, cells)), cells)
 
     def oracle(self, measure: str) -> Comparison:
         """The best member of each cell over the best of all: what no choice of one member can beat."""
         least = np.min([self.losses(method, measure) for method in self.fixed], axis=0)
-        return _comparison(least / self.losses(self.best_fixed(measure), measure), self.cells)
+        return _comparison(_ratios(least, self.losses(self.best_fixed(measure), measure)), self.cells)
 
     def from_sources(self, measure: str) -> dict[str, Comparison]:
         """For each source domain: adaptive over the member with the least TD loss there, on all other domains."""
@@ -123,6 +131,12 @@ def _method(row: Row) -> Method:
     return (row.method, row.kernel, row.depth) if row.method == FIXED else (row.method, "", None)
 
 
+def _ratios(losses: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """1 where they are equal, infinite ones too."""
+    return np.divide(losses, others, out=np.ones_like(losses), where=losses != others)
+
+
+@np.errstate(divide="ignore", invalid="ignore")  # of ratios that are 0 or infinite
 def _comparison(ratios: np.ndarray, cells: Sequence[tuple[str, str]]) -> Comparison:
     logs = np.log(ratios)
     domains = list(dict.fromkeys(domain for domain, _ in cells))
@@ -144,7 +158,8 @@ def _source_lines(sources: dict[str, Comparison]) -> list[str]:
     if not sources:
         return []
     means = np.array([each.mean for each in sources.values()])
-    won = sum(each.high < 1 for each in sources.values())
+    judged = [each for each in sources.values() if each.has_interval]
+    won = f" ({sum(each.high < 1 for each in judged)} of {len(judged)} beaten)" if judged else ""
     overall = float(np.exp(np.log(means).mean()))
-    what = f"adaptive / fixed on one source domain ({won} of {len(sources)} beaten)"
+    what = f"adaptive / fixed on one source domain{won}"
     return [f"{'':11}  {what:66}  {overall:.3f}, by source {means.min():.3f} to {means.max():.3f}"]

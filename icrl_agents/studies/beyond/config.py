@@ -26,6 +26,10 @@ ProcessName = Literal[
     "loop-random",
 ]
 PROCESSES: tuple[ProcessName, ...] = ProcessName.__args__  # pyright: ignore[reportAttributeAccessIssue]
+CHAINS = {"boyan": "icrl/BoyanChain-v0", "loop": "icrl/LoopChain-v0"}
+"""Their true values are exact; those of all other processes are measured."""
+OF_CHAINS, OF_SIMULATORS = ("num_states",), ("states", "continuations", "missing")
+"""Settings of no effect where there is no chain, and where there is nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +90,17 @@ class BeyondConfig:
         minima = {"context_steps": 2, "held_out_steps": 1, "episode_steps": 1, "continuations": 2, "num_states": 2}
         for name, minimum in minima.items():
             arguments.integer(name, getattr(self, name), minimum)
-        arguments.integer("states", self.states, 2, self.held_out_steps)
+        self._check_kinds()
         arguments.real("missing", self.missing, 0.0, 1.0, low_open=True, high_open=True)
         arguments.discount(self.gamma)
         arguments.seeds(self.seeds, self.first_seed)
         check_execution(self.executor, self.workers, self.ray_address)
+
+    def _check_kinds(self) -> None:
+        """Refuses what has no effect on the processes that were chosen."""
+        kinds = {name.startswith(tuple(CHAINS)) for name in self.processes}
+        arguments.integer("states", self.states, 2, self.held_out_steps if False in kinds else None)
+        for kind, idle, what in ((True, OF_CHAINS, "chains"), (False, OF_SIMULATORS, "measured values")):
+            for name in idle if kind not in kinds else ():
+                if (value := getattr(self, name)) != getattr(BeyondConfig, name):
+                    raise ValueError(f"{name}: expected none, since these processes have no {what}, got {value}.")

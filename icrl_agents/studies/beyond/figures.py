@@ -51,7 +51,9 @@ def losses_figure(summary: Summary, path: Path) -> None:
     handles, names = axes[-1][0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     figure.suptitle(
-        "0 is exact, 1 is any constant (value error) or v = 0 (TD loss); bar: interval over seeds", fontsize=9
+        "0 is exact, 1 is any constant (value error) or v = 0 (TD loss); bar: interval over seeds; "
+        f"beyond {LOWEST:g} and {HIGHEST:g} drawn there",
+        fontsize=9,
     )
     write_figure(figure, path)
 

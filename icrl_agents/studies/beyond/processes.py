@@ -9,12 +9,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from icrl_agents.studies.beyond.config import BeyondConfig
+from icrl_agents.studies.beyond.config import CHAINS, BeyondConfig
 from icrl_agents.studies.beyond.policies import Policy, discrete, energy, lean, mixed, rock, swing, torques
 from icrl_envs.fixed_policy import fitting_action
 from icrl_envs.random_streams import policy_stream
 
-CHAINS = {"boyan": "icrl/BoyanChain-v0", "loop": "icrl/LoopChain-v0"}
 SIMULATORS = {
     "cartpole": ("CartPole-v1", discrete(2), {"lean": lean}),
     "pendulum": ("Pendulum-v1", torques, {"energy": energy}),

@@ -9,7 +9,7 @@ from icrl_agents.machine import check_device
 from icrl_agents.studies.beyond.config import BeyondConfig
 from icrl_agents.studies.beyond.evaluation import Cell, Row, evaluate
 from icrl_agents.studies.beyond.figures import losses_figure
-from icrl_agents.studies.beyond.summary import Summary
+from icrl_agents.studies.beyond.summary import LEAST, MOST, Summary
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.description import identity
 from icrl_agents.studies.medians import coverage
@@ -55,6 +55,7 @@ def _caption(config: BeyondConfig) -> str:
         "\nHeld-out losses of weights that are the same in every process. Value errors against true values, relative\n"
         "to their mean square and, centred, to their variance; TD loss relative to that of v = 0; –: no variation.\n"
         f"Medians over {config.seeds} seed(s){spread}. In the truth: the share of\n"
-        "the true values' variance that their own standard errors make up. Comparisons: ratios of median losses.\n"
+        "the true values' variance that their own standard errors make up. Comparisons: ratios of median losses,\n"
+        f"each of them taken between {LEAST:g} and {MOST:,.0f}.\n"
         f"In {config.out}: config.json, cells.jsonl, rows.csv, losses.png."
     )

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 from tqdm import tqdm
 
@@ -33,7 +32,9 @@ def run(config: CollectConfig) -> list[Episode]:
         ValueError: If the file or dataset exists, or environment, policy and arguments do not fit.
         OSError: If it cannot be written.
     """
-    with new_folders_on_trial((config.out or Path()).parent):
+    about = json.dumps(describe(config))
+    out = (config.out or Path()).absolute()  # an environment may change the working directory
+    with new_folders_on_trial(out.parent):
         _check_target(config)
         with contextlib.closing(make_environment(config.env_id, config.env_args)) as env:
             policy = make_policy(config.policy, config.epsilon, env)
@@ -47,7 +48,9 @@ def run(config: CollectConfig) -> list[Episode]:
                     seed=config.seed,
                     keep_actions=True,
                 )
-            place = _written(config, env, episodes)
+            if config.minari is not None:
+                write_minari_dataset(config.minari, env, episodes, _algorithm(config), f"Collected by icrl: {about}")
+            place = config.minari or _saved(config.out or out, out, episodes, about)
     print(summary(episodes))
     print(f"In {place}.")
     return episodes
@@ -75,24 +78,23 @@ def _check_target(config: CollectConfig) -> None:
         check_writable(config.out.parent)
 
 
-def _written(config: CollectConfig, env: gym.Env, episodes: Sequence[Episode]) -> Path | str:
-    """Writes, and returns where."""
-    about = json.dumps(describe(config))
-    if config.minari is not None:
-        algorithm = config.policy + (f", random actions in {config.epsilon:.0%} of the steps" if config.epsilon else "")
-        write_minari_dataset(config.minari, env, episodes, algorithm, f"Collected by icrl: {about}")
-        return config.minari
-    return _saved(config.out or Path(), episodes, about)
+def _algorithm(config: CollectConfig) -> str:
+    return config.policy + (f", random actions in {100 * config.epsilon:.6g}% of the steps" if config.epsilon else "")
 
 
-def _saved(out: Path, episodes: Sequence[Episode], about: str) -> Path:
-    """Writes ``out`` or, if another program has made that meanwhile, a file with a number beside it."""
+def _saved(named: Path, out: Path, episodes: Sequence[Episode], about: str) -> Path:
+    """Writes ``out``, which the user named so, or, if another program has made it meanwhile, a numbered one beside it.
+
+    Returns:
+        What is written, as the user would name it.
+    """
     places = numbered(out)
     while True:
         place = next(places)
         with contextlib.suppress(FileExistsError):
             save_episodes(place, episodes, about, replace=False)
             break
+    written = named.with_name(place.name)
     if place != out:
-        warnings.warn(f"{out}: another program has made it meanwhile; the episodes are in {place}.", stacklevel=2)
-    return place
+        warnings.warn(f"{named}: another program has made it meanwhile; the episodes are in {written}.", stacklevel=2)
+    return written

@@ -164,6 +164,8 @@ class ControlConfig:
         ):
             for value in given or ():
                 arguments.choice(name, value, options)
+            if given is not None and (len(given) == 0 or len(set(given)) < len(given)):
+                raise ValueError(f"{name}: expected at least one, each once, got {given!r}.")
         if self.steps is not None:
             arguments.integer("steps", self.steps, 1)
         arguments.seeds(1 if self.seeds is None else self.seeds, self.first_seed)

@@ -76,7 +76,7 @@ class Summary:
         lines = [self._line(name, critic) for name in self.environments for critic in self.critics(name)]
         shared = [critic for critic in CRITICS if all((name, critic) in self.curves for name in self.environments)]
         if len(self.environments) > 1:
-            lines += [["all, scored 0 to 1", NAMES[c], "", str_band(self.early_score(c), 2)] for c in shared]
+            lines += [["all, scored 0 to 1", NAMES[c], "", self._score(c)] for c in shared]
         cells = [list(_HEADER), *(line + [""] * (len(_HEADER) - len(line)) for line in lines)]
         widths = [max(len(line[i]) for line in cells) for i in range(len(_HEADER))]
         aligned = (
@@ -95,6 +95,10 @@ class Summary:
             strata.append((self.curves[name, critic].early() - place.worst) / (place.best - place.worst))
         return bootstrap_band(strata, np.random.default_rng(0))
 
+    def _score(self, critic: str) -> str:
+        seeds = max(len(self.curves[name, critic].returns) for name in self.environments)
+        return str_band(self.early_score(critic), seeds, 2)
+
     def _line(self, environment: str, critic: str) -> list[str]:
         curves = self.curves[environment, critic]
         first = curves.first(ENVIRONMENTS[environment].solved)
@@ -104,18 +108,20 @@ class Summary:
             environment,
             NAMES[critic],
             f"{curves.steps[-1]:,}",
-            str_band(bootstrap_band([curves.early()], np.random.default_rng(0))),
-            str_band(bootstrap_band([curves.returns[:, -1]], np.random.default_rng(0))),
+            *(
+                str_band(bootstrap_band([heights], np.random.default_rng(0)), len(heights))
+                for heights in (curves.early(), curves.returns[:, -1])
+            ),
             f"{np.isfinite(first).sum()}/{len(first)}",
             f"{after:,.0f}" if np.isfinite(after) else "–",
             f"{np.median(pace):.1f}",
         ]
 
 
-def str_band(band: Band, digits: int = 0) -> str:
-    """An interquartile mean with its interval, such as ``470 [450, 480]``."""
+def str_band(band: Band, seeds: int, digits: int = 0) -> str:
+    """An interquartile mean with its interval, such as ``470 [450, 480]``; one seed has no interval."""
     centre, low, high = (round(float(end), digits) + 0.0 for end in (band.centre, band.low, band.high))  # no −0
-    return f"{centre:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return f"{centre:.{digits}f}" + (f" [{low:.{digits}f}, {high:.{digits}f}]" if seeds > 1 else "")
 
 
 def _curves(runs: Sequence[list[Row]]) -> Curves:

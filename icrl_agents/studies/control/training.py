@@ -19,7 +19,7 @@ from icrl_agents.evaluators import LSTD, KernelTD, WeightedSoftmaxTD
 from icrl_agents.integrations.sb3 import InContextPPO
 from icrl_agents.kernels import RBF, Laplace
 from icrl_agents.studies.control.config import EARLY, ENVIRONMENTS, EPISODES, EVALUATE_EVERY, Cell
-from icrl_agents.value_function import Evaluator
+from icrl_agents.value_function import DivergenceError, Evaluator
 
 EVALUATION_SEED = 20_000_000
 """Of the starts on which policies are evaluated, which no training run has."""
@@ -55,10 +55,16 @@ def train(cell: Cell, *, device: str = "cpu", pretrained: Evaluator | None = Non
         cell: The run.
         device: Of the actor and the critic.
         pretrained: What the critic ``pretrained`` stands for.
+
+    Raises:
+        ValueError: If the critic diverges.
     """
     model = make_model(cell, device=device, pretrained=pretrained)
     evaluations = Evaluations(cell)
-    model.learn(cell.steps, callback=evaluations)
+    try:
+        model.learn(cell.steps, callback=evaluations)
+    except DivergenceError as error:
+        raise ValueError(f"critics: {cell.name} diverges; leave {cell.critic} out ({error}).") from error
     evaluations.evaluate()
     evaluations.env.close()
     return evaluations.rows

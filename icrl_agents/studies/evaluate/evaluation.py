@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from icrl_agents.episode import Episode
 from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.evaluate.evaluators import (
     LINEAR,
+    UNCHOSEN,
     chosen_width,
     context_of,
     fitted,
@@ -83,13 +85,19 @@ def evaluate(
 ) -> Iterator[Result]:
     """Yields the result of each evaluator, fitted on ``context``, on ``held_out``."""
     context = shortened(context, config.max_transitions)
+    if len(context) < 2:
+        warnings.warn(
+            f"seed {seed}: within {config.max_transitions} transitions there is one episode, and no second one to "
+            f"choose a width by; it is {UNCHOSEN} medians. Take shorter episodes or more --max-transitions.",
+            stacklevel=2,
+        )
     scale = Standardisation(context)
     context, held_out = scale(context), scale(held_out)
     lengths = [len(episode) for episode in held_out]
     fitting, test = (context_of(config, episodes) for episodes in (context, held_out))
     for name, make in kernel_evaluators(config).items():
         started = time.perf_counter()
-        width = chosen_width(config, make, context) if len(context) > 1 else 0.25
+        width = chosen_width(config, make, context) if len(context) > 1 else UNCHOSEN
         value = fitted(make(kernel_of(config, fitting, width)), fitting)
         seconds = time.perf_counter() - started
         yield _result(config, seed, name, value, test, lengths, width, len(fitting), seconds)

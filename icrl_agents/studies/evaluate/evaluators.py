@@ -17,6 +17,8 @@ from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 
 WIDTHS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """Length scales that are tried, in medians of the distance between the context's states."""
+UNCHOSEN = 0.25
+"""The length scale where the context is one episode, of which no half can be held out."""
 LINEAR = "LSTD"
 _KERNELS: dict[str, Callable[[float], Kernel]] = {"laplace": Laplace, "rbf": RBF}
 

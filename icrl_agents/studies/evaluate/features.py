@@ -20,11 +20,13 @@ class Standardisation:
     each other already; a dimension that is constant in it, but for rounding, becomes 0. Units do not matter.
 
     Args:
-        episodes: The context's, whose statistics are taken; their final observations count as well.
+        episodes: The context's, whose statistics are taken; their final observations count as well, but for those of
+            terminations that are not finite, which nothing reads.
     """
 
     def __init__(self, episodes: Sequence[Episode]) -> None:
         x = np.concatenate([episode.observations for episode in episodes]).astype(np.float64)
+        x = x[np.isfinite(x).all(1)]
         binary = np.isin(x, (0.0, 1.0)).all(0)
         # In units of a power of two near the largest: squares stay in range, and nothing is rounded.
         self._unit = np.where(binary, 1.0, np.ldexp(1.0, np.frexp(np.abs(x).max(0))[1] - 1))
@@ -36,7 +38,10 @@ class Standardisation:
 
     def __call__(self, episodes: Sequence[Episode]) -> list[Episode]:
         """The episodes with standardised observations, float64."""
-        return [replace(e, observations=(e.observations / self._unit - self._mean) * self._factor) for e in episodes]
+        with np.errstate(invalid="ignore"):  # infinities that nothing reads
+            return [
+                replace(e, observations=(e.observations / self._unit - self._mean) * self._factor) for e in episodes
+            ]
 
 
 def shortened(episodes: Sequence[Episode], num_steps: int) -> list[Episode]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -33,18 +34,19 @@ def run(config: EvaluateConfig) -> list[Result]:
         OSError: If the output folder cannot be written.
     """
     check_device(config.device)
+    folder = config.folder.absolute()  # an environment may change the working directory
     with contextlib.closing(make_environment(config.env_id, config.env_args)) as env:
         policy = make_policy(config.policy, config.epsilon, env)
         flattening(env.observation_space)
-        with opened_folder(config.folder, config):
+        with opened_folder(folder, config):
             results = list(_evaluated(config, _collected(config, env, policy)))
-            write_rows(config.folder, [result.row for result in results])
+            write_rows(folder, [result.row for result in results])
             told = table([result.row for result in results])
             print(told)
             print(_caption(config, results, told))
-            write_figure(calibration_figure(results), config.folder / "calibration.png")
-            write_figure(episode_figure(results), config.folder / "episode.png")
-            write_figure(sample_size_figure(results), config.folder / "effective_sample_size.png")
+            write_figure(calibration_figure(results), folder / "calibration.png")
+            write_figure(episode_figure(results), folder / "episode.png")
+            write_figure(sample_size_figure(results), folder / "effective_sample_size.png")
             return results
 
 
@@ -83,7 +85,9 @@ def _caption(config: EvaluateConfig, results: list[Result], told: str) -> str:
     undefined = (
         ""
         if "–" not in told
-        else ("–: all returns that count are equal (or 0), so that there is nothing to measure an error against.\n")
+        else "–: no solution in one seed or more, as a line above says.\n"
+        if any(math.isnan(result.row.msve) for result in results)
+        else "–: all returns that count are equal (or 0), so that there is nothing to measure an error against.\n"
     )
     return (
         f"\n{config.seeds} seed(s), γ = {config.gamma:g}, {config.num_sweeps} sweeps; seed {row.seed}: "
@@ -92,7 +96,7 @@ def _caption(config: EvaluateConfig, results: list[Result], told: str) -> str:
         "Error: root-mean-square, against returns. Relative and centred: mean square, over that of the returns and,\n"
         "after the best constant shift, over their variance (1: any constant). Returns are samples, so that the exact\n"
         "value does not reach 0. Width: length scale in medians of the distance between states. Effective n:\n"
-        "transitions that a value rests on. Seconds: choice of the width included.\n"
+        "transitions that a value rests on. Seconds: of all seeds together, choice of the width included.\n"
         f"{undefined}"
         f"In {config.folder}: config.json, rows.csv, calibration.png, episode.png, effective_sample_size.png."
     )

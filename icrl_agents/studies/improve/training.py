@@ -18,6 +18,7 @@ from icrl_agents.control.improvement import (
 from icrl_agents.episode import Episode
 from icrl_agents.studies.improve.config import MOST_ROUNDS, ImproveConfig
 from icrl_agents.studies.improve.rollouts import Rollout, rollouts, trials
+from icrl_agents.value_function import DivergenceError
 from icrl_envs.metaworld.policies import scripted_policy
 
 Advantages = Callable[[list[Episode]], list[np.ndarray]]
@@ -68,7 +69,11 @@ class Row:
 
 
 def rows_of(config: ImproveConfig, cell: Cell) -> list[Row]:
-    """Improves the script in each way; evaluates it and all that came out, and two of them without noise."""
+    """Improves the script in each way; evaluates it and all that came out, and two of them without noise.
+
+    Raises:
+        ValueError: If the critic diverges.
+    """
     script = AmplifiedPolicy(scripted_policy(cell.domain), np.zeros(4), config.sigma)
     first = _collect(config, cell, script, 0)
     policies = {SCRIPT: script}
@@ -86,14 +91,13 @@ def _ways(config: ImproveConfig, cell: Cell) -> dict[str, Advantages]:
     rng = np.random.default_rng([cell.seed, 2])
 
     def criticised(episodes: list[Episode]) -> list[np.ndarray]:
-        return cross_fitted_advantages(
-            episodes,
-            critic,
-            gamma=config.gamma,
-            lambda_=config.gae_lambda,
-            folds=config.folds,
-            device=config.device,
-        )
+        settings = {"gamma": config.gamma, "lambda_": config.gae_lambda, "folds": config.folds}
+        try:
+            return cross_fitted_advantages(episodes, critic, **settings, device=config.device)
+        except DivergenceError as error:
+            raise ValueError(
+                f"depth: in {cell.domain}, seed {cell.seed}, the critic diverges; take fewer layers ({error})."
+            ) from error
 
     def shuffled(episodes: list[Episode]) -> list[np.ndarray]:
         advantages = criticised(episodes)

@@ -24,6 +24,7 @@ BEST, WORST = 0.005, 2.0
 """Ends of the colours; what lies beyond has the end's colour."""
 COLOURS = {SOFTMAX: "#0b6fb8", LINEAR: "#6b7280"}
 STYLES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
+"""Of noise levels; further ones have dashes with two dots, three, and so on."""
 COLUMNS = 3
 
 
@@ -64,7 +65,7 @@ def depth_figure(summary: Summary, path: Path) -> None:
     figure = _figure(3.3 * columns + 0.4, 2.6 * rows + 1.0)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, target in zip(axes, summary.domains, strict=False):
-        for style, noise in zip(STYLES, summary.noise, strict=False):
+        for style, noise in zip(_styles(len(summary.noise)), summary.noise, strict=True):
             for model in COLOURS:
                 _curve(axis, summary, target, noise, model, style)
         axis.axhline(LIMIT, color="#b91c1c", linewidth=0.7)
@@ -78,7 +79,7 @@ def depth_figure(summary: Summary, path: Path) -> None:
     for axis in axes[len(summary.domains) :]:
         axis.remove()
     handles = [Line2D([], [], color=colour, label=f"{model}, pretrained") for model, colour in COLOURS.items()]
-    styled = zip(STYLES, summary.noise, strict=False)
+    styled = zip(_styles(len(summary.noise)), summary.noise, strict=True)
     handles += [Line2D([], [], color="black", linestyle=style, label=f"{noise} noise") for style, noise in styled]
     handles.append(Line2D([], [], color="#b91c1c", linewidth=0.7, label=f"{LIMIT:.0%}"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
@@ -92,6 +93,11 @@ def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def _styles(count: int) -> list[LineStyleType]:
+    dotted: list[LineStyleType] = [(0, (6.0, 1.5) + dots * (1.0, 1.5)) for dots in range(2, count - len(STYLES) + 2)]
+    return [*STYLES, *dotted][:count]
 
 
 def _numbers(axis: Axes, grid: np.ndarray, norm: LogNorm) -> None:

@@ -63,9 +63,9 @@ def _changes(config: PretrainConfig) -> Iterator[tuple[str, int, PretrainConfig]
     for changed, factors in FACTORS.items():
         if cartpole and changed == "num_states":
             continue
-        trained = getattr(config, changed)
+        trained, least = getattr(config, changed), 2 if changed == "num_states" else 1
         for value in sorted(
-            {max(2, round(factor * trained)) for factor in factors if not cartpole or factor <= LONGEST_CARTPOLE}
+            {max(least, round(factor * trained)) for factor in factors if not cartpole or factor <= LONGEST_CARTPOLE}
         ):
             too_many = config.features == "one_hot" and changed == "num_states" and value > config.dim
             if not too_many and (config.tied or changed != "num_layers"):

@@ -33,12 +33,12 @@ class Comparison:
 
 
 def compare(before: Path, now: Path) -> list[Comparison]:
-    """Compares two files, row by row in their order.
+    """Compares two files, row by row in their order; one that is missing has no rows.
 
     Raises:
-        ValueError: If the first one is no file of rows.
+        ValueError: If one is no file of rows.
     """
-    rows, others = _rows(before), _rows(now) if now.exists() else []
+    rows, others = (_rows(path) if path.exists() else [] for path in (before, now))
     compared = []
     for column in dict.fromkeys(name for row in [*rows, *others] for name in row):
         if column not in TIMES:

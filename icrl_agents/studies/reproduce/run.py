@@ -44,8 +44,9 @@ def run(config: ReproduceConfig, studies: Studies) -> int:
             stack.enter_context(opened_folder(out, config))
         study(again)
         results = out / "out"
-        files = [path for path in sorted(config.from_.glob("*.csv")) if not path.match(BEFORE)]
-        compared = [each for path in files for each in compare(path, results / path.name)]
+        files = [path for place in (config.from_, results) for path in place.glob("*.csv") if not path.match(BEFORE)]
+        names = sorted({path.name for path in files})
+        compared = [each for name in names for each in compare(config.from_ / name, results / name)]
     return _verdict(config, described, versions(again), compared)
 
 

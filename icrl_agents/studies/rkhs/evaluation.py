@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Iterator
@@ -138,10 +139,17 @@ def first_steps(episode: Episode, count: int) -> Episode:
     return Episode(episode.observations[: count + 1], episode.rewards[:count])
 
 
-def fitted(evaluator: Evaluator, context: Context) -> ValueFunction | None:
-    """The value function, or None if the evaluator diverges or has no solution; what does not contract goes on."""
+@contextlib.contextmanager
+def whatever_contracts() -> Iterator[None]:
+    """Without warnings of what does not: how far off it is, is what the study measures."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)
+        yield
+
+
+def fitted(evaluator: Evaluator, context: Context) -> ValueFunction | None:
+    """The value function, or None if the evaluator diverges or has no solution; what does not contract goes on."""
+    with whatever_contracts():
         try:
             return evaluator.fit(context)
         except (DivergenceError, ValueError):
@@ -193,7 +201,8 @@ def _errors(values: ValueFunction | None, asked: _Asked) -> tuple[float, float, 
     """Mean squared and centred error in the states of the stationary law, and mean squared error in the context's."""
     if values is None:
         return math.inf, math.inf, math.inf
-    found, m = values(asked.states).cpu(), asked.tests
+    with whatever_contracts():
+        found, m = values(asked.states).cpu(), asked.tests
     errors = (of(found[:m], asked.exact[:m]) for of in (msve, centred_msve))
     error, centred_error, seen_error = (*map(float, errors), float(msve(found[m:], asked.exact[m:])))
     return error, centred_error, seen_error

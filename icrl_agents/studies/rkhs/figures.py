@@ -49,14 +49,14 @@ def errors_figure(summary: Summary, path: Path) -> None:
     handles = [Line2D([], [], color=COLOURS[name], label=NAMES.get(name, name)) for name in EVALUATORS]
     handles.append(Line2D([], [], color="black", linestyle="--", label="under the other kernel"))
     figure.legend(handles=handles, loc="outside lower center", ncols=5, frameon=False, fontsize=8)
-    figure.suptitle(
-        f"medians over {config.seeds} seeds, band: {coverage(config.seeds):.0%} confidence; 1 is v = 0", fontsize=9
-    )
+    spread = f"medians over {config.seeds} seeds, band: {coverage(config.seeds):.0%} confidence"
+    spread = spread if config.seeds > 1 else f"seed {config.first_seed}"
+    figure.suptitle(f"{spread}; 1 is v = 0; beyond {LOWEST:g} and {HIGHEST:g} drawn there", fontsize=9)
     write_figure(figure, path)
 
 
 def _lengths_panel(axis: Axes, summary: Summary, kernel: str, dim: int) -> None:
-    lengths = summary.config.lengths
+    lengths = sorted(summary.config.lengths)
     for name in EVALUATORS:
         found = [summary.by_length(kernel, dim, name, n) for n in lengths]
         _curve(axis, lengths, found, COLOURS[name])

@@ -23,6 +23,7 @@ from icrl_agents.studies.rkhs.evaluation import (
     fitted,
     process_of,
     trajectory,
+    whatever_contracts,
 )
 from icrl_agents.studies.rkhs.figures import COLOURS, NAMES
 
@@ -40,7 +41,8 @@ def recovered(config: RKHSConfig, cell: Cell, length: int, states: np.ndarray) -
     named = evaluators(config, Fit(cell.kernel, 1.0, length, (config.depth,)))
     found = {name: fitted(named[name], context) for name in TRANSFORMERS}
     none = np.full(len(states), np.nan)
-    return {name: none if values is None else values(states).numpy(force=True) for name, values in found.items()}
+    with whatever_contracts():
+        return {name: none if values is None else values(states).numpy(force=True) for name, values in found.items()}
 
 
 def curves_figure(config: RKHSConfig, path: Path) -> None:

@@ -46,7 +46,7 @@ class TemperatureConfig:
     first_seed: int = 0
     """The first of the seeds; the others follow it."""
     context_episodes: int = 5
-    """Trajectories to fit on, with goals of the training split."""
+    """Trajectories to fit on, with goals of the training split; at least 2, as one is left out to find a ridge."""
     held_out_episodes: int = 5
     """Trajectories to evaluate on, with goals of the test split."""
     steps: int = 200
@@ -89,6 +89,7 @@ class TemperatureConfig:
     def __post_init__(self) -> None:
         """Checks the arguments."""
         self.transfer()
+        arguments.integer("context_episodes", self.context_episodes, 2 if self.steps > self.tail else 3)
         arguments.choice("features", self.features, ("raw", "standardised"))
         for name, options in (("kernels", KERNELS), ("methods", METHODS)):
             chosen = getattr(self, name)

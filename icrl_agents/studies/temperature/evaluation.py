@@ -150,8 +150,8 @@ class _Measures:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", DivergenceWarning)  # what has not converged is measured all the same
                 fitted = evaluator.fit(self.context)
-            plain = fitted.by_depth(self.queries, depths)
-            return plain, plain + (fitted.offset_corrected().by_depth(self.queries[:1], depths) - plain[:1])
+                plain = fitted.by_depth(self.queries, depths)
+                return plain, plain + (fitted.offset_corrected().by_depth(self.queries[:1], depths) - plain[:1])
         except (DivergenceError, ValueError) as error:  # the exponential kernel overflows where it is too narrow
             if len(depths) > 1 and isinstance(error, DivergenceError):
                 each = [self._swept(method, kernel, [depth]) for depth in depths]

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LogNorm
+from matplotlib.colors import LogNorm, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
@@ -24,7 +24,7 @@ COLOURS = ("#0b6fb8", "#d97706", "#15803d", "#9333ea")
 MOST = 4.0
 """End of the colours of a similarity matrix."""
 SHOWN = (0.0007, 3.0)
-"""Relative losses that the curves show."""
+"""Relative losses that the curves show, and smaller ones where there are some."""
 
 
 def curves_figure(summary: Summary, measure: Measure, path: Path) -> None:
@@ -38,12 +38,14 @@ def curves_figure(summary: Summary, measure: Measure, path: Path) -> None:
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey="row")
     weights = np.full((1, len(summary.seeds)), 1 / len(summary.seeds))
     styles = dict(zip(summary.kernels, ("-", "--", ":", "-."), strict=False))
+    least = SHOWN[0]
     for method, line in zip(summary.methods, axes, strict=True):
         for domain, axis in zip(summary.domains, line, strict=True):
             for colour, noise in _coloured(summary):
                 for kernel, style in styles.items():
                     cell = [(domain, noise)]
                     curve = np.exp(summary.curves(cell, method, kernel, measure, weights)[0])
+                    least = min(least, 0.8 * curve.min())
                     curve[~np.isfinite(curve)] = np.nan
                     faint = 1.0 if kernel == summary.kernels[0] else 0.55
                     axis.plot(summary.length_scales, curve, style, color=colour, linewidth=1.1, alpha=faint)
@@ -56,12 +58,13 @@ def curves_figure(summary: Summary, measure: Measure, path: Path) -> None:
             axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.minorticks_off()
             axis.grid(alpha=0.25, linewidth=0.5)
-            axis.set_ylim(*SHOWN)
     handles = [Line2D([], [], color=colour, label=f"{noise} noise") for colour, noise in _coloured(summary)]
     handles += [
         Line2D([], [], color="black", linestyle=style, label=_words(kernel)) for kernel, style in styles.items()
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8)
+    for axis in axes.flat:
+        axis.set_ylim(least, SHOWN[1])
     for axis in axes[-1]:
         axis.set_xlabel("ℓ (exponential: √temperature)", fontsize=8)
     figure.supylabel(f"relative {measure.title}", fontsize=9)
@@ -144,4 +147,6 @@ def _words(kernel: str) -> str:
 
 
 def _coloured(summary: Summary) -> list[tuple[str, str]]:
-    return [(COLOURS[i % len(COLOURS)], noise) for i, noise in enumerate(summary.noise)]
+    count = len(summary.noise)
+    many = [to_hex(colour) for colour in colormaps["viridis"](np.linspace(0.0, 0.9, count))]
+    return list(zip(COLOURS[:count] if count <= len(COLOURS) else many, summary.noise, strict=True))

@@ -11,12 +11,14 @@ from icrl_agents.studies.temperature.offset import offset
 from icrl_agents.studies.temperature.similarity import Similarity, similarity
 from icrl_agents.studies.temperature.summary import RETURN_ERROR, TD_LOSS, Measure, Optimum, Summary
 
+MARKS = "≤, ≥: at an end of the bank. –, ∞: overflows or diverges."
+
 
 def report(summary: Summary) -> str:
     """All tables."""
     parts = [_optima(summary, measure) for measure in dict.fromkeys((TD_LOSS, summary.value_error, RETURN_ERROR))]
     parts += [_matrix(summary, method, measure) for method, measure in matrices(summary)]
-    return "\n\n".join([*parts, _offsets(summary)])
+    return "\n\n".join([*parts, _offsets(summary), MARKS])
 
 
 def matrices(summary: Summary) -> list[tuple[str, Measure]]:
@@ -55,11 +57,11 @@ def _matrix(summary: Summary, method: str, measure: Measure) -> str:
 
 
 def entry(found: Similarity, i: int, j: int) -> str:
-    """A ratio and its interval."""
+    """A ratio and its interval; ∞ where the other domain's choice overflows or diverges here."""
     if i == j and not np.isnan(found.ratios[i, j]):
         return "1"
     if np.isposinf(found.ratios[i, j]):
-        return "overflows"
+        return "∞"
     return _ratio(float(found.ratios[i, j]), float(found.low[i, j]), float(found.high[i, j]))
 
 

@@ -144,6 +144,8 @@ class TransferConfig:
         arguments.integer("truth_states", self.truth_states, 1)
         if arguments.integer("continuations", self.continuations, 0) == 1:
             raise ValueError("continuations: expected 0, or 2 and more for a standard error, got 1.")
+        if self.continuations == 0 and self.truth_states != TransferConfig.truth_states:
+            raise ValueError(f"truth_states: expected none without continuations, got {self.truth_states}.")
         if self.continuations and self.truth_states > self.steps - self.tail + 1:
             raise ValueError(f"truth_states: expected at most {self.steps - self.tail + 1}, got {self.truth_states}.")
 

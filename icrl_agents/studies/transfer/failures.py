@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 
 from icrl_agents.studies.transfer.evaluation import ADAPTIVE, TRANSFORMERS
@@ -18,14 +19,11 @@ LARGEST_ERROR = 0.5
 def failures(summary: Summary) -> list[tuple[str, str]]:
     """Returns domain and noise of the cells in which one of the judged evaluators fails.
 
-    Where nothing varies there is nothing to fail at: relative errors that are not defined count as none.
+    Where nothing varies there is nothing to fail at: relative errors that are not defined count as none. An evaluator
+    that has no values fails.
     """
-    return [
-        (domain, noise)
-        for domain in summary.domains
-        for noise in summary.noise
-        if any(share > LARGEST_TD_SHARE or error > LARGEST_ERROR for share, error in _errors(summary, domain, noise))
-    ]
+    cells = [(domain, noise) for domain in summary.domains for noise in summary.noise]
+    return [cell for cell in cells if _unsolved(summary, *cell) or _too_large(summary, *cell)]
 
 
 def failures_table(summary: Summary) -> str:
@@ -38,7 +36,8 @@ def failures_table(summary: Summary) -> str:
         judged = JUDGED if summary.has_truth else ()
         true = [summary.true_error(domain, noise, name, summary.last_depth(name)).mean for name in judged]
         seen, unseen = summary.deviations(domain, noise)
-        lines.append([domain, noise, *(f"{number:.2f}" for number in (*shares, *errors, *true, seen, unseen))])
+        numbers = (*shares, *errors, *true, seen, unseen)
+        lines.append([domain, noise, *("–" if math.isnan(number) else f"{number:.2f}" for number in numbers)])
     cells = len(summary.domains) * len(summary.noise)
     title = (
         f"Failures, {len(failed)} of {cells} cells: more than {LARGEST_TD_SHARE:g} of the TD loss of v = 0 left, or "
@@ -47,6 +46,16 @@ def failures_table(summary: Summary) -> str:
     if not failed:
         return title
     return f"{title}\n{textwrap.indent(aligned([lines[0], None, *lines[1:]], words=2), '  ')}"
+
+
+def _unsolved(summary: Summary, domain: str, noise: str) -> bool:
+    losses = (summary.td_loss(domain, noise, name, summary.last_depth(name)).mean for name in JUDGED)
+    return any(map(math.isnan, losses))
+
+
+def _too_large(summary: Summary, domain: str, noise: str) -> bool:
+    errors = _errors(summary, domain, noise)
+    return any(share > LARGEST_TD_SHARE or error > LARGEST_ERROR for share, error in errors)
 
 
 def _errors(summary: Summary, domain: str, noise: str) -> list[tuple[float, float]]:

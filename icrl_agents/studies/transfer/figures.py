@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,7 +54,8 @@ def td_loss_figure(summary: Summary, path: Path) -> None:
     handles += [Line2D([], [], color="black", linestyle=style, label=f"{noise} noise") for style, noise in styled]
     figure.legend(handles=handles, loc="outside lower center", ncols=2 if columns == 1 else 3, frameon=False)
     figure.supylabel("held-out TD loss / loss of v = 0", fontsize=10)
-    figure.suptitle("ratio of means over seeds, band: ± standard error", fontsize=9)
+    title = "ratio of means over seeds, band: ± standard error, no lower than a third of the ratio"
+    figure.suptitle(textwrap.fill(title, 44 * columns), fontsize=9)
     write_figure(figure, path)
 
 
@@ -86,14 +88,14 @@ def heat_map_figure(summary: Summary, path: Path) -> None:
     figure.supxlabel("policy noise", fontsize=8)
     figure.suptitle(
         f"after {summary.depths[-1]} layers: 0 is exact; 1 is v = 0 (TD loss) or any constant (value error, centred);"
-        " – nothing varies",
+        " – nothing varies, or no values",
         fontsize=8,
     )
     write_figure(figure, path)
 
 
 def _two_digits(value: float) -> str:
-    """Two significant digits in four characters at most."""
+    """Two significant digits, without the zero before a point; whole numbers from 10 on."""
     if np.isnan(value):
         return "–"
     text = f"{value:.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2g}"
@@ -120,4 +122,5 @@ def _grid(rows: int, columns: int, *, width: float, height: float) -> tuple[Figu
 
 
 def _styled(noise: Sequence[str]) -> list[tuple[LineStyleType, str]]:
-    return [(STYLES[i % len(STYLES)], level) for i, level in enumerate(noise)]
+    more: list[LineStyleType] = [(0.0, (5.0, 1.0, *(2 + i) * (1.0, 1.0))) for i in range(len(noise))]
+    return list(zip([*STYLES, *more], noise, strict=False))

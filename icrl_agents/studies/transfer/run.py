@@ -34,8 +34,10 @@ def run(config: TransferConfig) -> Summary:
         rows = compute_cells(functools.partial(rows_of, config), cells_of(config), Row, chosen, kept)
         summary = Summary(rows)
         write_rows(config.out, rows)
-        print(summary.table())
+        print(table := summary.table())
         print(_caption(config))
+        if "–" in table:
+            print("–: no solution in one seed or more, or nothing that varies, to which an error is relative.")
         print(f"\n{failures_table(summary)}")
         td_loss_figure(summary, config.out / "td_loss.png")
         heat_map_figure(summary, config.out / "heat_map.png")

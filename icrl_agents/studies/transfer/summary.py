@@ -67,8 +67,8 @@ class Summary:
 
     def relative_td_loss(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
         """Held-out TD loss over that of v = 0: ratio of means over seeds."""
-        initial = [row.td_loss for row in self._cells[domain, noise, TRANSFORMERS[0], 0]]
-        return ratio_estimate([row.td_loss for row in self._cells[domain, noise, evaluator, depth]], initial)
+        losses = [row.td_loss for row in self._cells[domain, noise, evaluator, depth]]
+        return ratio_estimate(losses, self._initial(domain, noise))
 
     def relative_error(self, domain: str, noise: str, evaluator: str, depth: int | None) -> Estimate:
         """MSVE over the mean square of the returns: ratio of means over seeds."""
@@ -87,6 +87,12 @@ class Summary:
         rows = self._cells[domain, noise, TRANSFORMERS[0], 0]
         seen = float(np.mean([math.sqrt(row.context_return_variance) for row in rows]))
         return seen, float(np.mean([math.sqrt(row.return_variance) for row in rows]))
+
+    def _initial(self, domain: str, noise: str) -> list[float]:
+        """TD losses of v = 0: those of any transformer before its first layer, of one that could be fitted."""
+        cells = [self._cells.get((domain, noise, name, 0), []) for name in TRANSFORMERS]
+        found = [[row.td_loss for row in rows] for rows in cells if rows]
+        return next((losses for losses in found if np.isfinite(losses).all()), found[0])
 
     def _ratio(
         self,

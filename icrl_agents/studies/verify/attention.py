@@ -14,7 +14,7 @@ from icrl_agents.layers.lifting import context_lift
 from icrl_agents.prompt import MEMORY
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.constructions import DEPTH, SCORES, SOFTMAX
-from icrl_agents.studies.verify.rows import EXACT, Row
+from icrl_agents.studies.verify.rows import EXACT, Row, largest
 from icrl_agents.studies.verify.samples import Sample, largest_error, samples
 from icrl_agents.transformer import InContextTransformer
 
@@ -31,7 +31,7 @@ def check_attention(config: VerifyConfig) -> Iterator[Row]:
         claim="dual head = Temporal Shift Module, every entry of every layer",
         source=SOFTMAX,
         on=f"5 scores, {len(found)} contexts, layers 0–{DEPTH}",
-        measured=max(pairs),
+        measured=largest(pairs),
         at_most=EXACT,
     )
     exported = ("bilinear", "exponential", "RBF")
@@ -41,7 +41,7 @@ def check_attention(config: VerifyConfig) -> Iterator[Row]:
         claim="temporal-shift layer = torch.nn.MultiheadAttention with exported weights",
         source=SOFTMAX,
         on=f"3 scores, {len(found)} contexts, {len(batches)} padded batches, layers 0–{DEPTH}",
-        measured=max(
+        measured=largest(
             _standard(SCORES[name][0](s.context.dim), context, s) for context, s in cases for name in exported
         ),
         at_most=EXACT,
@@ -50,7 +50,7 @@ def check_attention(config: VerifyConfig) -> Iterator[Row]:
         claim="RBF attention = bilinear attention on lifted features",
         source=SOFTMAX,
         on=f"{len(found)} contexts moved {OFFSET:,.0f} from the origin, with and without normaliser",
-        measured=max(_lifted(s, softmax=softmax) for s in found for softmax in (True, False)),
+        measured=largest(_lifted(s, softmax=softmax) for s in found for softmax in (True, False)),
         at_most=EXACT,
     )
 
@@ -75,7 +75,7 @@ def _standard(kernel: kernels.Kernel, context: Context, sample: Sample) -> float
     )
     queries = torch.as_tensor(sample.queries).to(context.points)
     fitted = largest_error(standard.fit(context).by_depth(queries), ours.fit(context).by_depth(queries))
-    return max(fitted, _largest(standard, ours, context, sample, lambda tokens: tokens[..., -MEMORY:]))
+    return largest([fitted, _largest(standard, ours, context, sample, lambda tokens: tokens[..., -MEMORY:])])
 
 
 def _largest(
@@ -88,7 +88,7 @@ def _largest(
     """The largest difference of the tokens after 0 … L layers."""
     queries = torch.as_tensor(sample.queries).to(context.points)
     layers = zip(one.hidden_states(context, queries), other.hidden_states(context, queries), strict=True)
-    return max(largest_error(rows(a), rows(b)) for a, b in layers)
+    return largest(largest_error(rows(a), rows(b)) for a, b in layers)
 
 
 def _lifted(sample: Sample, *, softmax: bool) -> float:

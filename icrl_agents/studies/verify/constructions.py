@@ -13,7 +13,7 @@ from icrl_agents.constructions.memory import Form
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.studies.verify import plain
 from icrl_agents.studies.verify.config import VerifyConfig
-from icrl_agents.studies.verify.rows import EXACT, Row
+from icrl_agents.studies.verify.rows import EXACT, Row, largest
 from icrl_agents.studies.verify.samples import ENVIRONMENTS, Sample, largest_error, samples
 from icrl_agents.transformer import InContextTransformer, Layer
 
@@ -111,7 +111,7 @@ def _row(
     continuing: bool = False,
 ) -> Row:
     found = samples(config.first_seed, config.device, continuing=continuing)
-    error = max(_error(build(sample), algorithm(sample), sample) for sample in found for build, algorithm in cases)
+    error = largest(_error(build(sample), algorithm(sample), sample) for sample in found for build, algorithm in cases)
     on = f"{what}, {len(found)} contexts of {len(ENVIRONMENTS)} environments, layers 0–{DEPTH}"
     return Row(claim=claim, source=source, on=on, measured=error, at_most=EXACT)
 
@@ -132,4 +132,4 @@ def _error(transformer: InContextTransformer, expected: np.ndarray, sample: Samp
         return (
             error if np.abs(expected).max() > bound else float("inf")
         )  # of a layer that is not the sweep it should be
-    return max(error, largest_error(fitted, expected))
+    return largest([error, largest_error(fitted, expected)])

@@ -12,7 +12,7 @@ from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.constructions import SOFTMAX
 from icrl_agents.studies.verify.decay import STATES, Decay, drawn, population
 from icrl_agents.studies.verify.figures import convergence_figure
-from icrl_agents.studies.verify.rows import EXACT, Row
+from icrl_agents.studies.verify.rows import EXACT, Row, largest
 from icrl_agents.studies.verify.samples import largest_error
 
 RATE = 0.02
@@ -29,7 +29,7 @@ def check_convergence(config: VerifyConfig) -> Iterator[Row]:
         low = None if high is not None else 0.5
         return Row(claim=claim, source=SOFTMAX, on=where, measured=float(measured), at_least=low, at_most=high)
 
-    yield row("fixed point = (I − γP)⁻¹ r", max(largest_error(d.update.limit(), d.exact) for d in decays))
+    yield row("fixed point = (I − γP)⁻¹ r", largest(largest_error(d.update.limit(), d.exact) for d in decays))
     rate, radius, bound, norm = (
         torch.cat([getattr(d, name) for d in decays]) for name in ("rate", "radius", "bound", "norm")
     )

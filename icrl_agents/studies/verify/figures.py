@@ -33,7 +33,7 @@ def convergence_figure(config: VerifyConfig, decays: Sequence[Decay], path: Path
     for axis, features in zip(axes[0], FEATURES, strict=True):
         first = len(SETTINGS) * len(DISCOUNTS) * FEATURES.index(features)
         _population_panel(axis, decays[first : first + len(SCALES)])
-        axis.set_title(f"population limit, {features.replace('_', '-')} features, γ = {DISCOUNTS[0]:g}")
+        axis.set_title(f"one chain, population limit, {features.replace('_', '-')} features, γ = {DISCOUNTS[0]:g}")
     _context_panel(axes[1, 0], config)
     _rate_panel(axes[1, 1], decays)
     write_figure(figure, path)
@@ -104,7 +104,7 @@ def _context_panel(axis: Axes, config: VerifyConfig) -> None:
         axis.semilogy(errors, color=colour, linewidth=1.3, label=f"n = {n:,}")
     axis.semilogy(float(exact.abs().max()) * GAMMA ** np.arange(SHOWN_DEPTH + 1), "k--", linewidth=0.8, label="γ^L ‖v‖")
     axis.set(xlabel="depth L", ylabel="‖v_L − v‖_∞, v exact")
-    axis.set_title(f"finite contexts, one-hot, c = 8, γ = {GAMMA:g}")
+    axis.set_title(f"one chain, finite contexts, one-hot, c = 8, γ = {GAMMA:g}")
     axis.legend(frameon=False, fontsize=7, **LEGEND)
 
 
@@ -118,7 +118,7 @@ def _rate_panel(axis: Axes, decays: Sequence[Decay]) -> None:
         axis.plot(line, 1 - (2 * line - 1 - gamma), color=colour, linewidth=1, label="its bound")
     axis.axhline(1.0, color="black", linewidth=0.5)
     axis.set(xlabel="kernel diagonality m", ylabel="rate of the error per layer", ylim=(0.45, 1.15), xlim=(0, 1))
-    axis.set_title(f"population limit, {STATES} states, α = 1")
+    axis.set_title(f"all chains, population limit, {STATES} states, α = 1")
     axis.legend(frameon=False, fontsize=7, **LEGEND)
 
 

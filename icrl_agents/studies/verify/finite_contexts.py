@@ -16,7 +16,7 @@ from icrl_agents.studies.verify.convergence import RATE
 from icrl_agents.studies.verify.decay import STATES
 from icrl_agents.studies.verify.figures import floor_figure
 from icrl_agents.studies.verify.floor import DEPTHS, LENGTHS, Floor, Trajectories, measured_floor, simulate
-from icrl_agents.studies.verify.rows import EXACT, Row
+from icrl_agents.studies.verify.rows import EXACT, Row, largest
 from icrl_agents.studies.verify.samples import GAMMA, largest_error
 
 
@@ -57,13 +57,13 @@ def _rates(config: VerifyConfig, trajectories: Trajectories) -> Iterator[Row]:
         diverged.append(float(away(context, context.states).abs().max()) / limit)
     on = f"{count} chains, n = {n}, 2 scores"
     claim = "n transitions over D states = D weighted ones, every layer"
-    yield Row(claim=claim, source=SOFTMAX, on=f"{on}, layers 0–40", measured=max(compressed), at_most=EXACT)
+    yield Row(claim=claim, source=SOFTMAX, on=f"{on}, layers 0–40", measured=largest(compressed), at_most=EXACT)
     claim = "rate to the context's own limit = its spectral radius"
-    yield Row(claim=claim, source=SOFTMAX, on=on, measured=max(rates), at_most=RATE)
-    yield Row(claim="and within its ∞-norm", source=SOFTMAX, on=on, measured=max(norms), at_most=EXACT)
+    yield Row(claim=claim, source=SOFTMAX, on=on, measured=largest(rates), at_most=RATE)
+    yield Row(claim="and within its ∞-norm", source=SOFTMAX, on=on, measured=largest(norms), at_most=EXACT)
     claim = "radius > 1: v leaves |R|_max/(1 − γ), as a multiple of it"
     on = f"transformer, score −2·1{{s = s′}}, {count} contexts, L = 100"
-    yield Row(claim=claim, source=SOFTMAX, on=on, measured=min(diverged), at_least=10.0)
+    yield Row(claim=claim, source=SOFTMAX, on=on, measured=float(np.min(diverged)), at_least=10.0)
 
 
 def _as_counted(trajectories: Trajectories, floor: Floor) -> Row:
@@ -77,4 +77,4 @@ def _as_counted(trajectories: Trajectories, floor: Floor) -> Row:
             found = np.sqrt(process.stationary_distribution() @ squares)
             errors.append(largest_error(found, floor.by_depth[2 * k, :, i]))
     claim = "the floor's errors are those of the transformer"
-    return Row(claim=claim, source=SOFTMAX, on=f"L in {DEPTHS}, n ≤ 1,000", measured=max(errors), at_most=EXACT)
+    return Row(claim=claim, source=SOFTMAX, on=f"L in {DEPTHS}, n ≤ 1,000", measured=largest(errors), at_most=EXACT)

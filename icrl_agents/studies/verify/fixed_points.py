@@ -17,7 +17,7 @@ from icrl_agents.studies.verify import plain
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.constructions import LINEAR, SOFTMAX
 from icrl_agents.studies.verify.plain import Transitions
-from icrl_agents.studies.verify.rows import EXACT, Row
+from icrl_agents.studies.verify.rows import EXACT, Row, largest
 from icrl_agents.studies.verify.samples import GAMMA, largest_error
 
 SCORES = (
@@ -52,9 +52,9 @@ def _tabular(config: VerifyConfig) -> Iterator[Row]:
         closed.append(largest_error(LSTD().fit(context)(states), expected))
     on = f"one-hot features, {len(SCORES)} scores, {len(seeds)} chains"
     claim = "limit of the softmax transformer = tabular LSTD, at any scale of the score"
-    yield Row(claim=claim, source=SOFTMAX, on=f"{on}, L = {SWEEPS}", measured=max(deep), at_most=EXACT)
+    yield Row(claim=claim, source=SOFTMAX, on=f"{on}, L = {SWEEPS}", measured=largest(deep), at_most=EXACT)
     claim = "LSTD, kernel LSTD = certainty-equivalent value"
-    yield Row(claim=claim, source="", on=on, measured=max(closed), at_most=EXACT)
+    yield Row(claim=claim, source="", on=on, measured=largest(closed), at_most=EXACT)
 
 
 def _linear(config: VerifyConfig) -> Iterator[Row]:
@@ -101,6 +101,6 @@ def _average_reward(config: VerifyConfig) -> Row:
     values = fitted(np.eye(3)).cpu().numpy()
     differential = np.linalg.lstsq(np.eye(3) - P, rewards - mu @ rewards, rcond=None)[0]
     average = 0.0 if fitted.average_rewards is None else float(fitted.average_rewards[-1])
-    error = max(largest_error(values - values[0], differential - differential[0]), abs(average - float(mu @ rewards)))
+    errors = largest_error(values - values[0], differential - differential[0]), abs(average - float(mu @ rewards))
     claim = "limit of average-reward TD: μᵀr and the differential value"
-    return Row(claim=claim, source=LINEAR, on="3 states, 60 transitions", measured=error, at_most=EXACT)
+    return Row(claim=claim, source=LINEAR, on="3 states, 60 transitions", measured=largest(errors), at_most=EXACT)

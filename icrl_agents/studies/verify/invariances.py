@@ -11,7 +11,7 @@ from icrl_agents import constructions
 from icrl_agents.context import Context
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.constructions import DEPTH, SCORES, SOFTMAX
-from icrl_agents.studies.verify.rows import EXACT, Row
+from icrl_agents.studies.verify.rows import EXACT, Row, largest
 from icrl_agents.studies.verify.samples import Sample, largest_error, samples
 
 
@@ -25,10 +25,10 @@ def check_invariances(config: VerifyConfig) -> Iterator[Row]:
     }
     for claim, chosen in changes.items():
         errors = [_error(s, _taken(s.context, chosen(len(s.context))), name) for s in found for name in SCORES]
-        yield _row(claim, found, max(errors))
+        yield _row(claim, found, largest(errors))
     scaled = [_error(s, _scaled(s.context, 3.0), name, factor=3.0) for s in found for name in SCORES]
-    yield _row("v is linear in the rewards: 3R gives 3v", found, max(scaled))
-    yield _row("γ = 0, one layer: kernel regression on the rewards", found, max(_regression(s) for s in found))
+    yield _row("v is linear in the rewards: 3R gives 3v", found, largest(scaled))
+    yield _row("γ = 0, one layer: kernel regression on the rewards", found, largest(_regression(s) for s in found))
 
 
 def _row(claim: str, found: tuple[Sample, ...], error: float) -> Row:
@@ -63,4 +63,4 @@ def _regression(sample: Sample) -> float:
         expected = kappa @ sample.transitions.rewards / np.maximum(kappa.sum(-1), 1e-300)
         found = constructions.weighted_softmax_td(kernel(context.dim), 1).fit(context)(sample.queries)
         errors.append(largest_error(found, expected))
-    return max(errors)
+    return largest(errors)

@@ -54,7 +54,7 @@ def _at_the_construction(curves: list[Curve], on: str) -> Iterator[Row]:
     yield row("it does not where depth is missing: L = 20 over L = 80", "n = 500", ratio, at_least=10.0)
     for kind in ("perturbed", "random"):
         others = [curve.at(500) for curve in curves if curve.kind == kind]
-        ratio = min(others) / abs(deep.at(500))
+        ratio = float(np.min(others)) / abs(deep.at(500))
         claim = f"{kind} weights stay above the construction: least ratio"
         yield row(claim, f"L = 80, n = 500, {len(others)} transformers", ratio, at_least=3.0)
 

@@ -15,7 +15,7 @@ from icrl_agents.diagnostics import relative_msve
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.constructions import DEPTH, KERNEL, SOFTMAX
 from icrl_agents.studies.verify.plain import squared_distance
-from icrl_agents.studies.verify.rows import Row
+from icrl_agents.studies.verify.rows import Row, largest
 from icrl_agents.studies.verify.samples import GAMMA
 from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import DivergenceError, Evaluator
@@ -59,7 +59,7 @@ def _reward(config: VerifyConfig) -> Row:
         claim="closed-form reward = v(s) − γE[v(s′)]: largest |z|",
         source=KERNEL,
         on=f"{len(scores)} states of {len(processes)} processes, {NUM_SAMPLES:,} samples each",
-        measured=max(scores),
+        measured=largest(scores),
         at_most=LARGEST_Z,
     )
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 EXACT = 1e-10
 """What two float64 computations of the same numbers may differ by, relative to max(1, |number|)."""
@@ -54,6 +56,11 @@ class Row:
         if self.at_least is None or self.at_most is None:
             return " and ".join(f"{s} {b:.4g}" for s, b in (("≥", self.at_least), ("≤", self.at_most)) if b is not None)
         return f"[{self.at_least:.4g}, {self.at_most:.4g}]"
+
+
+def largest(errors: Iterable[float]) -> float:
+    """The largest of them; NaN, at which no claim holds, where one is NaN: ``max`` passes over most of those."""
+    return float(np.max(list(errors)))
 
 
 def table(rows: Sequence[Row]) -> str:

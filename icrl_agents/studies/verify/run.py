@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.machine import check_device, one_thread
-from icrl_agents.studies.results import opened_folder, write_rows
+from icrl_agents.studies.results import CONFIG, ROWS, opened_folder, write_rows
 from icrl_agents.studies.verify.attention import check_attention
 from icrl_agents.studies.verify.config import VerifyConfig
 from icrl_agents.studies.verify.constructions import check_constructions
@@ -49,7 +49,8 @@ def run(config: VerifyConfig) -> int:
         write_rows(config.out, rows)
     failed = sum(not row.passed for row in rows)
     print(table(rows))
-    print(f"\n{len(rows) - failed} of {len(rows)} claims hold. In {config.out}: config.json, rows.csv and figures.")
+    files = ", ".join([CONFIG, ROWS, *sorted(path.name for path in config.out.glob("*.png"))])
+    print(f"\n{len(rows) - failed} of {len(rows)} claims hold. In {config.out}: {files}.")
     return 1 if failed else 0
 
 

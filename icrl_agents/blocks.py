@@ -1,0 +1,73 @@
+"""Blocks of a transformer: what it asks of a layer, and which layers go together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from icrl_agents.context import Context
+from icrl_agents.value_function import Basis
+
+
+@runtime_checkable
+class Layer(Protocol):
+    """What the transformer asks of a layer; see ``icrl_agents.layers``."""
+
+    def tokens(self, context: Context, queries: Tensor) -> Tensor:
+        """The prompt that the layer reads."""
+        ...
+
+    def bind(self, context: Context) -> Basis:
+        """The basis in which a query's value is expanded, for this context."""
+        ...
+
+    def attend(self, bound: Any, tokens: Tensor) -> Tensor:  # noqa: ANN401 - what its own ``bind`` returned
+        """What ``forward`` needs and what never changes from layer to layer."""
+        ...
+
+    def messages(self, tokens: Tensor, context: Context) -> Tensor:
+        """The layer's increment of the coefficients in its basis."""
+        ...
+
+    def __call__(self, tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
+        """The tokens after the layer."""
+        ...
+
+    def read_out(self, tokens: Tensor) -> Tensor:
+        """Values of every column."""
+        ...
+
+
+def check_blocks(blocks: Sequence[nn.Module]) -> None:
+    """Raises TypeError or ValueError if ``blocks`` are no layers of one transformer."""
+    if len(blocks) == 0:
+        raise ValueError("blocks: expected at least one layer, got none.")
+    for i, block in enumerate(blocks):
+        if not isinstance(block, Layer):
+            raise TypeError(
+                f"blocks: expected layers such as those of icrl_agents.layers, got {type(block).__name__} at index {i}."
+            )
+    check_mixture(blocks)
+
+
+def check_mixture(blocks: Sequence[nn.Module]) -> None:
+    """Raises ValueError if blocks read different prompts, or features as they were before other blocks wrote there."""
+    if len(blocks) == 1:
+        return
+    prompts = sorted({prompt_of(block) for block in blocks})
+    if len(prompts) > 1:
+        raise ValueError(f"blocks: expected layers that read the same kind of prompt, got {' and '.join(prompts)}.")
+    writing = [block for block in blocks if not getattr(block, "expands", True)]
+    reading = [block for block in blocks if getattr(block, "weighted", False)]
+    if writing and reading:
+        raise ValueError(
+            f"blocks: a {type(writing[0]).__name__} may write into the features, whose attention a "
+            f"{type(reading[0]).__name__} computes once, before the first layer; expected layers of one kind."
+        )
+
+
+def prompt_of(layer: object) -> str:
+    """What kind of prompt a layer reads."""
+    return getattr(layer, "prompt", "memory")

@@ -1,0 +1,100 @@
+"""Banks with members that diverge, are hopeless, or approximate; and trajectories of very different length."""
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents.adaptive import AdaptiveTD
+from icrl_agents.adaptive.bank import relevant_scales
+from icrl_agents.adaptive.folds import folds
+from icrl_agents.constructions import kernel_td
+from icrl_agents.context import Context
+from icrl_agents.evaluators import KernelTD, Nystrom, OffsetCorrected, WeightedSoftmaxTD
+from icrl_agents.kernels import Laplace, Linear
+from icrl_agents.value_function import DivergenceError, Evaluator
+from tests.adaptive_loops import DEPTHS, GAMMA, SCALES, episodes
+
+BANK: list[Evaluator] = [WeightedSoftmaxTD(Laplace(scale), 4) for scale in SCALES]
+ADAPTIVE = AdaptiveTD(BANK, DEPTHS, caution=0.2, return_weight=0.7)
+QUERIES = torch.linspace(-2, 2, 7, dtype=torch.float64)[:, None]
+
+
+@pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
+def test_a_member_that_diverges_is_left_out_and_a_default_that_does_is_an_error():
+    context = Context.from_episodes(episodes(), GAMMA)
+    wild = KernelTD(Linear(), 4_000, step_size=1e3)
+    values = AdaptiveTD([*BANK, wild], DEPTHS, 0.2, 0.7).fit(context)
+    assert values.parts[2] is not None
+    assert values.parts[2].max_depth == 1  # which does not diverge yet, and has no weight
+    assert values.choice.weights[-1] == 0
+    assert AdaptiveTD([*BANK, wild], [4]).fit(context).parts[2] is None
+    torch.testing.assert_close(values(QUERIES), ADAPTIVE.fit(context)(QUERIES))
+    with pytest.raises(DivergenceError, match="not finite"):
+        AdaptiveTD([wild, *BANK]).fit(context)
+
+
+@pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda depth: KernelTD(Laplace(0.5), depth, step_size=0.5),
+        lambda depth: OffsetCorrected(KernelTD(Laplace(0.5), depth, step_size=0.5)),
+        lambda depth: kernel_td(Laplace(0.5), depth, step_size=0.5),
+    ],
+)
+def test_a_member_that_diverges_in_the_end_is_judged_by_what_it_is_before(make):
+    context = Context.from_episodes(episodes(6, 60), GAMMA)
+    with pytest.raises(DivergenceError):
+        make(500).fit(context)
+    found, expected = (AdaptiveTD([BANK[1], make(depth)], (1, 4), 0.2).fit(context) for depth in (500, 4))
+    assert [c.depth for c in found.choice.candidates] == [4, 1, 4, 1]
+    for name in ("weights", "td_losses", "return_errors"):
+        torch.testing.assert_close(getattr(found.choice, name), getattr(expected.choice, name))
+    torch.testing.assert_close(found(QUERIES), expected(QUERIES))
+
+
+def test_a_default_that_diverges_after_its_depth_is_one_and_one_that_does_before_is_an_error():
+    context = Context.from_episodes(episodes(6, 60), GAMMA)
+    wild = KernelTD(Linear(), 4_000, step_size=1e3)
+    assert AdaptiveTD([wild, *BANK], (1,)).fit(context).choice.candidates[0].depth == 1
+    with pytest.raises(DivergenceError, match=r"TD errors have grown|not finite"):
+        AdaptiveTD([wild, *BANK], (1, 50)).fit(context)
+
+
+@pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
+@pytest.mark.parametrize("step_size", [1.0, 3.0])
+def test_a_hopeless_member_changes_nothing(step_size):
+    context = Context.from_episodes(episodes(6, 60), GAMMA)
+    hopeless = KernelTD(Laplace(0.5), 4, step_size)
+    expected, found = (AdaptiveTD(bank, DEPTHS, 0.2, 0.7).fit(context) for bank in (BANK, [*BANK, hopeless]))
+    assert float(found.choice.td_losses[:, 4].mean()) > 1e6 * float(found.choice.td_losses[:, 0].mean())
+    assert expected.choice.step > 0
+    torch.testing.assert_close(found.choice.weights[:4], expected.choice.weights)
+    torch.testing.assert_close(found(QUERIES), expected(QUERIES))
+
+
+def test_one_long_trajectory_among_short_ones_leaves_no_fold_empty():
+    lengths = [1_000, *[1] * 10]
+    walks = [episodes(1, length, seed=i)[0] for i, length in enumerate(lengths)]
+    context = Context.from_episodes(walks, GAMMA)
+    found = folds(context, 10)
+    assert [len(fold) for fold in found] == [1_000, *[1] * 8, 2]
+    assert torch.equal(torch.cat(found), torch.arange(1_010))
+    assert "folds" in AdaptiveTD(BANK, DEPTHS).fit(context).choice.reason
+
+
+def test_what_is_taken_for_a_constant_has_no_relevance():
+    rng = np.random.default_rng(0)
+    states = np.stack([rng.normal(size=50), 1e9 + rng.normal(size=50)], axis=-1)
+    context = Context(states, states[:, 1] - 1e9, [0.0] * 50, states)
+    torch.testing.assert_close(relevant_scales(context)[1], torch.tensor(2**0.5 / 0.1, dtype=torch.float64))
+
+
+@pytest.mark.filterwarnings("ignore:approximation")
+def test_a_mixture_says_how_well_its_parts_approximate():
+    context = Context.from_episodes(episodes(6, 60), GAMMA)
+    landmarks = WeightedSoftmaxTD(Laplace(0.15), 4, approximation=Nystrom(40))
+    value = AdaptiveTD([landmarks, BANK[0]], (4,)).fit(context)
+    assert value.parts[0] is not None
+    assert value.approximation_error == value.parts[0].approximation_error is not None
+    assert ADAPTIVE.fit(context).approximation_error is None

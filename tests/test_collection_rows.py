@@ -1,0 +1,85 @@
+"""Rows that observations of any space are flattened to: of the numbers that came, and never of others."""
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from icrl_agents.collection import collect_episodes
+
+
+class Emits(gym.Env):
+    """Gives one observation again and again."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, space, observation):
+        self.observation_space, self.observation = space, observation
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation, {}
+
+    def step(self, action):
+        return self.observation, 1.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("space", "observation"),
+    [
+        (spaces.Discrete(5, start=1), 0),
+        (spaces.Discrete(5), 5),
+        (spaces.Discrete(5), -1),
+        (spaces.Discrete(5), 1.5),
+        (spaces.MultiDiscrete([2, 3]), np.array([2, 0])),
+        (spaces.MultiBinary(2), np.array([0.7, 1.0])),
+        (spaces.Dict({"a": spaces.Box(0, 1, (1,)), "b": spaces.Discrete(3)}), {"a": np.zeros(1), "b": 3}),
+        (spaces.Tuple((spaces.MultiBinary(2), spaces.Discrete(3))), (np.array([2, 0]), 1)),
+        (spaces.Dict({"a": spaces.Box(0, 1, (1,)), "b": spaces.Box(0, 1, (2,))}), {"a": np.ones(2), "b": np.ones(1)}),
+    ],
+)
+def test_an_observation_outside_of_a_space_of_whole_numbers_is_not_flattened_to_another(space, observation):
+    with pytest.raises(ValueError, match="env: expected observations "):
+        collect_episodes(Emits(space, observation), num_steps=1, seed=0)
+
+
+def test_parts_of_a_dictionary_are_kept_as_boxes_are_and_not_rounded_to_their_space():
+    space = spaces.Dict({"a": spaces.Box(0, 9, (1,), np.int64), "b": spaces.Box(0, 9, (1,)), "c": spaces.Discrete(2)})
+    observation = {"a": np.array([0.5]), "b": np.array([0.1]), "c": np.int64(1)}
+    observations = collect_episodes(Emits(space, observation), num_steps=1, seed=0)[0].observations
+    np.testing.assert_array_equal(observations[0], [0.5, 0.1, 0.0, 1.0])
+    both = spaces.Tuple((spaces.Box(0, 1, (1,)), spaces.MultiBinary(1)))
+    kept = collect_episodes(Emits(both, (np.zeros(1, np.float32), np.ones(1, np.int8))), num_steps=1, seed=0)[0]
+    assert kept.observations.dtype == np.float64  # float32 only where all of it is
+
+
+class Careless(SyncVectorEnv):
+    """Restarts all copies, whichever it is asked to."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+class Flagged(SyncVectorEnv):
+    """Says NaN instead of whether an episode has ended."""
+
+    def step(self, actions):
+        observations, rewards, _, truncated, info = super().step(actions)
+        return observations, rewards, np.full(self.num_envs, np.nan), truncated, info
+
+
+def test_a_copy_that_restarts_unasked_in_the_middle_of_its_episode_is_noticed():
+    makes = [partial(gym.make, "CartPole-v1", max_episode_steps=n) for n in (3, 5)]
+    seen = collect_episodes(SyncVectorEnv(makes, autoreset_mode=AutoresetMode.DISABLED), num_steps=9, seed=0)
+    assert len(seen) == 5
+    careless = Careless(makes, autoreset_mode=AutoresetMode.DISABLED)
+    with pytest.raises(ValueError, match=r"env: expected reset.* to leave copy 1 as it is"):
+        collect_episodes(careless, num_steps=9, seed=0)
+
+
+def test_flags_of_copies_that_are_neither_true_nor_false_are_refused():
+    env = Flagged([lambda: gym.make("CartPole-v1")] * 2)
+    with pytest.raises(ValueError, match="env: expected terminated to be 2 flags that are True or False, got"):
+        collect_episodes(env, num_steps=3, seed=0)

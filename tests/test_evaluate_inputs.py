@@ -1,0 +1,76 @@
+"""``icrl evaluate`` and ``icrl collect`` on environments and contexts that are awkward."""
+
+import os
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from icrl_agents import Episode
+from icrl_agents.command_line import main
+from icrl_agents.studies.evaluate.config import EvaluateConfig
+from icrl_agents.studies.evaluate.evaluation import evaluate
+from icrl_agents.studies.evaluate.features import Standardisation
+
+SMALL = ["--seeds", "2", "--context-episodes", "4", "--held-out-episodes", "3", "--gamma", "0.8"]
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["collect Moving-v0 --num-steps 30 --out a/log.npz", "evaluate Moving-v0 --out a"])
+def test_an_environment_that_changes_the_working_directory_moves_no_output(command, root, monkeypatch, capsys):
+    elsewhere, entry = root / "elsewhere", gym.spec("CartPole-v1").entry_point
+    elsewhere.mkdir()
+
+    class Moving(gym.envs.registration.load_env_creator(entry)):
+        def __init__(self, **settings):
+            os.chdir(elsewhere)
+            super().__init__(**settings)
+
+        def reset(self, *, seed=None, options=None):
+            os.chdir(elsewhere)
+            return super().reset(seed=seed, options=options)
+
+    monkeypatch.setitem(gym.registry, "Moving-v0", gym.envs.registration.EnvSpec("Moving-v0", entry_point=Moving))
+    assert main(command.split()) == 0
+    assert not list(elsewhere.iterdir())
+    files = {path.name for path in (root / "a").iterdir()}
+    assert files == {"log.npz"} if command.startswith("collect") else "rows.csv" in files
+    assert f"In {command.split()[-1]}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("end", [np.nan, np.inf])
+def test_a_terminal_observation_that_is_not_finite_has_no_part_in_the_scale(end):
+    x = np.random.default_rng(0).normal(size=(4, 2))
+    x[:, 1] = 3.0
+    scale = Standardisation(
+        [Episode(x, np.ones(3)), Episode(np.full((2, 2), [[1.0, 3.0], [end, end]]), np.ones(1), True)]
+    )
+    seen = np.append(x[:, 0], 1.0)
+    [scaled] = scale([Episode(x, np.ones(3))])
+    np.testing.assert_allclose(scaled.observations[:, 0], (x[:, 0] - seen.mean()) / seen.std())
+    np.testing.assert_array_equal(scaled.observations[:, 1], 0.0)
+    assert not np.isfinite(scale([Episode(np.full((2, 2), end), np.ones(1), True)])[0].observations).any()
+
+
+def test_a_width_that_could_not_be_chosen_is_told_of():
+    config = EvaluateConfig(env_id="CartPole-v1", gamma=0.5, depth=5, max_transitions=10)
+    episodes = [Episode(np.random.default_rng(i).normal(size=(21, 2)), np.ones(20)) for i in range(4)]
+    with pytest.warns(UserWarning, match=r"seed 7: within 10 transitions there is one episode.*it is 0.25 medians"):
+        results = list(evaluate(config, 7, episodes[:2], episodes[2:]))
+    assert {result.row.width for result in results} == {0.25, None}
+
+
+def test_a_dash_of_an_evaluator_without_a_solution_is_explained_so(monkeypatch, capsys):
+    def none(evaluator, context):
+        return None if type(evaluator).__name__ == "LSTD" else evaluator.fit(context)
+
+    monkeypatch.setattr("icrl_agents.studies.evaluate.evaluation.fitted", none)
+    assert main(["evaluate", "CartPole-v1", *SMALL, "--depth", "5", "--out", "out"]) == 0
+    printed = capsys.readouterr().out
+    assert "–: no solution in one seed or more" in printed
+    assert "all returns that count are equal" not in printed

@@ -1,0 +1,152 @@
+"""Layers that do not go together, weights whose gradient would be lost, and what values keep of a context."""
+
+import warnings
+
+import pytest
+import torch
+
+from icrl_agents import constructions, kernels
+from icrl_agents.attention import SoftmaxAttention
+from icrl_agents.context import Context
+from icrl_agents.layers import (
+    DualHeadLayer,
+    FullAttentionLayer,
+    LinearAttentionLayer,
+    TemporalShiftLayer,
+    export_multihead_attention,
+)
+from icrl_agents.transformer import InContextTransformer
+from icrl_agents.value_function import DivergenceError
+
+DIM = 2
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def context_of(n=8):
+    x = normal(n + 1, DIM)
+    return Context(x[:-1], normal(n, seed=1), [0.9] * n, x[1:])
+
+
+def shift(kernel=None):
+    return TemporalShiftLayer(SoftmaxAttention(kernel or kernels.RBF(0.5)))
+
+
+def exported(kernel=None):
+    return export_multihead_attention(shift(kernel), DIM)
+
+
+def full():
+    return FullAttentionLayer(0.1 * normal(5, 5), normal(5, 5, seed=1))
+
+
+QUERIES = normal(3, DIM, seed=2)
+
+
+@pytest.mark.parametrize("layer", [full, exported, lambda: exported(kernels.DotProduct(torch.eye(DIM))), shift])
+def test_what_is_written_into_a_context_after_a_fit_moves_no_value(layer):
+    context = context_of()
+    value = InContextTransformer([layer()], 4).fit(context)
+    before = value(QUERIES)
+    context.points.zero_()
+    context.rewards.fill_(5.0)
+    context.discounts.fill_(0.1)
+    assert torch.equal(value(QUERIES), before)
+
+
+def test_layers_that_lift_the_features_differently_are_refused():
+    with pytest.raises(ValueError, match=r"same kind of prompt, got .*RBF\(length_scale=0.5\) and .*length_scale=2.0"):
+        InContextTransformer([exported(), exported(kernels.RBF(2.0))])
+    with pytest.raises(ValueError, match="same kind of prompt"):
+        InContextTransformer([exported(), shift()])
+    transformer = InContextTransformer([exported(), exported()], 2)
+    torch.testing.assert_close(transformer.fit(context_of())(QUERIES), transformer(context_of(), QUERIES))
+    transformer.blocks[1].lift.length_scale.data.mul_(2.0)  # type: ignore[union-attr]
+    for run in (lambda: transformer.fit(context_of()), lambda: transformer(context_of(), QUERIES)):
+        with pytest.raises(ValueError, match="same kind of prompt"):
+            run()
+
+
+@pytest.mark.parametrize("layer", [shift, lambda: DualHeadLayer(SoftmaxAttention(kernels.RBF(0.5)))])
+def test_layers_that_write_features_do_not_go_with_layers_that_read_them_once(layer):
+    with pytest.raises(ValueError, match=r"a FullAttentionLayer may write into the features, .* (Temporal|Dual)"):
+        InContextTransformer([full(), layer()])
+    InContextTransformer([full(), full()])
+    bilinear = shift(kernels.DotProduct(torch.eye(DIM)))
+    transformer = InContextTransformer([exported(kernels.DotProduct(torch.eye(DIM))), bilinear], 2)
+    expected = InContextTransformer([bilinear], 4).fit(context_of())(QUERIES)
+    torch.testing.assert_close(transformer.fit(context_of())(QUERIES), expected)
+    transformer.blocks[0].attention.in_proj_weight.data.add_(0.1)  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="a MultiheadLayer may write into the features"):
+        transformer.fit(context_of())
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("value_weights", lambda w: TemporalShiftLayer(SoftmaxAttention(kernels.Identity()), w[:3, 0])),
+        ("target_weights", lambda w: DualHeadLayer(SoftmaxAttention(kernels.Identity()), target_weights=w[:3, 0])),
+        ("V", lambda w: FullAttentionLayer(w, w.detach())),
+        ("Q", lambda w: LinearAttentionLayer(w.detach(), w)),
+        ("Q", lambda w: constructions.linear_td(DIM, 3, preconditioner=w[:DIM, :DIM])),
+    ],
+)
+def test_a_gradient_that_a_layer_would_lose_is_refused(name, make):
+    weights = normal(5, 5)
+    make(weights)
+    with pytest.raises(ValueError, match=f"{name}: requires a gradient, which would be lost"):
+        make(weights.requires_grad_())
+
+
+def test_integers_that_float64_would_round_are_refused_as_weights():
+    for make in (
+        lambda w: TemporalShiftLayer(SoftmaxAttention(kernels.Identity()), w),
+        lambda w: kernels.RBF(torch.tensor(w)),
+    ):
+        with pytest.raises(ValueError, match="float64 would round the integer 9007199254740993"):
+            make([1, 1, 2**53 + 1])
+
+
+def test_a_reference_that_is_a_module_is_none_of_the_transformers_own(tmp_path):
+    reference = constructions.weighted_softmax_td(kernels.RBF(0.5), 2)
+    transformer = InContextTransformer([shift()], 2, reference=reference)
+    assert transformer.reference is reference
+    assert set(transformer.state_dict()) == {"blocks.0.value_weights", "blocks.0.attention.kernel.length_scale"}
+    transformer.save_pretrained(tmp_path)
+    loaded = InContextTransformer.from_pretrained(tmp_path)
+    assert torch.equal(loaded.fit(context_of())(QUERIES), transformer.fit(context_of())(QUERIES))
+
+
+@pytest.mark.parametrize("depth", [10, 40])
+def test_standard_attention_that_diverges_is_told_of_as_the_layer_that_it_is_of(depth):
+    x = 5.0 * normal(31, DIM, seed=8)
+    context = Context(x[:-1], normal(30, seed=7), [0.9] * 30, x[1:])
+    ours = constructions.weighted_softmax_td(kernels.DotProduct(torch.eye(DIM)), depth)
+    told = []
+    for transformer in (ours, InContextTransformer([export_multihead_attention(ours.blocks[0], DIM)], depth)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                transformer.fit(context)
+                told.append([str(each.message).split(":")[0] for each in caught])
+            except DivergenceError as error:
+                told.append(str(error).split(":")[0])
+    assert told[0]
+    assert told[1] == told[0]
+
+
+def test_only_what_it_is_known_to_equal_is_exported():
+    class Wider(kernels.RBF):
+        def score(self, x, y):
+            return 0.1 * super().score(x, y)
+
+    class Half(TemporalShiftLayer):
+        def messages(self, tokens, context):
+            return 0.5 * super().messages(tokens, context)
+
+    with pytest.raises(ValueError, match="expected a kernel whose score is bilinear"):
+        exported(Wider(0.5))
+    with pytest.raises(TypeError, match=r"layer: expected a TemporalShiftLayer .* got Half"):
+        export_multihead_attention(Half(SoftmaxAttention(kernels.RBF(0.5))), DIM)

@@ -1,0 +1,107 @@
+"""What InContextPPO takes from a rollout, and what becomes of models that are trained, normalised or loaded."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents import collect
+from icrl_agents.evaluators import WeightedSoftmaxTD
+from icrl_agents.kernels import Laplace
+from icrl_envs import FixedPolicy
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecNormalize
+
+from icrl_agents.integrations.sb3 import InContextPPO
+from icrl_agents.integrations.sb3_models import load_model
+
+SMALL = {"n_steps": 64, "batch_size": 32, "n_epochs": 1, "device": "cpu", "seed": 0}
+EVALUATOR = WeightedSoftmaxTD(Laplace(0.5), num_sweeps=20)
+
+
+class Shaped(BaseCallback):
+    """Adds to the rewards in place, which is how a callback shapes them."""
+
+    def _on_step(self):
+        self.locals["rewards"] += self.locals["new_obs"][:, 2] ** 2
+        return True
+
+
+class Reused(VecEnvWrapper):
+    """Gives all final observations in one array, which it writes into at the next step."""
+
+    def __init__(self, venv, reuse=True):
+        super().__init__(venv)
+        self.final, self.reuse = np.zeros(4, dtype=np.float32), reuse
+
+    def reset(self):
+        return self.venv.reset()
+
+    def step_wait(self):
+        observations, rewards, dones, infos = self.venv.step_wait()
+        self.final = self.final if self.reuse else self.final.copy()
+        self.final[:] = 1e3
+        for i in np.flatnonzero(dones):
+            self.final[:] = infos[i]["terminal_observation"]
+            infos[i]["terminal_observation"] = self.final
+        return observations, rewards, dones, infos
+
+
+def test_rewards_that_a_callback_shapes_are_those_of_the_critic():
+    learned = PPO("MlpPolicy", "CartPole-v1", **SMALL).learn(64, callback=Shaped()).rollout_buffer.rewards
+    assert learned.min() > 1.0
+    model = InContextPPO("MlpPolicy", "CartPole-v1", EVALUATOR, **SMALL).learn(64, callback=Shaped())
+    np.testing.assert_array_equal(model.rollout_buffer.rewards, learned)  # the same actor, and no episode is cut
+    rewards = model.critic.state_dict()["batches"][0]["rewards"]
+    torch.testing.assert_close(rewards, torch.from_numpy(learned[:, 0]), rtol=0.0, atol=0.0)
+
+
+def test_final_observations_that_are_written_into_later_are_those_of_their_step():
+    advantages = []
+    for reuse in (True, False):
+        env = DummyVecEnv([lambda: gym.make("CartPole-v1", max_episode_steps=7)])
+        model = InContextPPO("MlpPolicy", Reused(env, reuse), EVALUATOR, **SMALL).learn(64)
+        advantages.append(model.rollout_buffer.advantages)
+    np.testing.assert_array_equal(*advantages)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu", seed=0),
+        lambda: DQN("MlpPolicy", "CartPole-v1", learning_starts=1, device="cpu", seed=0),
+        lambda: SAC("MlpPolicy", "Pendulum-v1", learning_starts=1, device="cpu", seed=0),
+    ],
+    ids=["PPO", "DQN", "SAC"],
+)
+def test_a_loaded_model_predicts_and_refuses_to_be_trained(model, tmp_path):
+    saved = model()
+    saved.save(tmp_path / "model")
+    loaded, observation = load_model(tmp_path / "model"), saved.observation_space.sample()
+    actions = [each.predict(observation, deterministic=True)[0] for each in (saved, loaded)]
+    np.testing.assert_array_equal(*actions)
+    loaded.set_env(saved.get_env())
+    with pytest.raises(ValueError, match=r"load_model: the model is for prediction, .* PPO.load"):
+        loaded.learn(16)
+
+
+def test_a_model_of_normalised_observations_is_no_policy_of_observations_as_they_are():
+    normaliser, env = VecNormalize(make_vec_env("CartPole-v1")), gym.make("CartPole-v1")
+    model = InContextPPO("MlpPolicy", normaliser, EVALUATOR, **SMALL).learn(64)
+    refusal = r"policy: expected a model of observations as they are, .* VecNormalize"
+    with pytest.raises(ValueError, match=refusal):
+        collect(env, gamma=0.9, seed=0, num_steps=5, policy=model)
+    with pytest.raises(ValueError, match=refusal):
+        FixedPolicy(env, model)
+
+    def normalised(observation, rng):
+        return model.predict(normaliser.normalize_obs(observation), deterministic=True)[0]
+
+    collect(env, gamma=0.9, seed=0, num_steps=5, policy=normalised)
+    of_rewards = VecNormalize(make_vec_env("CartPole-v1"), norm_obs=False)
+    collect(env, gamma=0.9, seed=0, num_steps=5, policy=InContextPPO("MlpPolicy", of_rewards, EVALUATOR, **SMALL))
