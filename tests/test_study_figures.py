@@ -10,6 +10,7 @@ from icrl_agents.studies.adapt.evaluation import ADAPTIVE, FIXED, NAIVE
 from icrl_agents.studies.adapt.evaluation import Row as AdaptRow
 from icrl_agents.studies.adapt.summary import Summary as AdaptSummary
 from icrl_agents.studies.beyond.config import BeyondConfig
+from icrl_agents.studies.line_styles import line_styles
 from icrl_agents.studies.matrix import figures as matrix_figures
 from icrl_agents.studies.matrix.evaluation import CONSTRUCTED
 from icrl_agents.studies.matrix.evaluation import Row as MatrixRow
@@ -101,3 +102,8 @@ def test_what_has_no_effect_on_the_chosen_processes_is_refused(processes, settin
         BeyondConfig(processes=processes, **settings)
     BeyondConfig(**settings)
     BeyondConfig(processes=("boyan-one-hot",), held_out_steps=30)  # fewer than the states that are not measured
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 40])
+def test_as_many_line_styles_as_curves_and_no_two_alike(count):
+    assert len(line_styles(count)) == len(set(line_styles(count))) == count

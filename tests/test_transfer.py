@@ -21,7 +21,6 @@ from icrl_agents.studies.transfer import trajectories
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_agents.studies.transfer.evaluation import ADAPTIVE, REFERENCES, TRANSFORMERS, Row, evaluate, evaluators
 from icrl_agents.studies.transfer.failures import failures, failures_table
-from icrl_agents.studies.transfer.figures import _styled
 from icrl_agents.studies.transfer.run import cells_of, rows_of, run
 from icrl_agents.studies.transfer.summary import Summary, mean_estimate, ratio_estimate
 from icrl_agents.studies.transfer.trajectories import Request, Trajectories, gathered
@@ -352,12 +351,6 @@ def test_true_errors_are_those_against_means_of_continuations(finished, tmp_path
     for row, before in zip(summary.rows[:3], finished[1].rows[:3], strict=True):
         assert row.td_loss == pytest.approx(before.td_loss)
         assert math.isnan(before.true_variance)
-
-
-def test_the_curves_of_every_noise_level_have_a_style_of_their_own():
-    levels = [f"{0.1 * (i + 1):.1f}" for i in range(9)]
-    assert [level for _, level in _styled(levels)] == levels
-    assert len({style for style, _ in _styled(levels)}) == 9
 
 
 def test_failures_are_what_is_left_above_the_limits_and_nothing_where_nothing_varies():

@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from matplotlib.typing import LineStyleType
 
+from icrl_agents.studies.line_styles import line_styles
 from icrl_agents.studies.matrix.evaluation import LINEAR, SOFTMAX
 from icrl_agents.studies.matrix.summary import LIMIT, Summary
 from icrl_agents.studies.results import write_figure
@@ -23,8 +24,6 @@ SHOWN = ("TD loss", "centred value error")
 BEST, WORST = 0.005, 2.0
 """Ends of the colours; what lies beyond has the end's colour."""
 COLOURS = {SOFTMAX: "#0b6fb8", LINEAR: "#6b7280"}
-STYLES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
-"""Of noise levels; further ones have dashes with two dots, three, and so on."""
 COLUMNS = 3
 
 
@@ -65,7 +64,7 @@ def depth_figure(summary: Summary, path: Path) -> None:
     figure = _figure(3.3 * columns + 0.4, 2.6 * rows + 1.0)
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axis, target in zip(axes, summary.domains, strict=False):
-        for style, noise in zip(_styles(len(summary.noise)), summary.noise, strict=True):
+        for style, noise in zip(line_styles(len(summary.noise)), summary.noise, strict=True):
             for model in COLOURS:
                 _curve(axis, summary, target, noise, model, style)
         axis.axhline(LIMIT, color="#b91c1c", linewidth=0.7)
@@ -79,7 +78,7 @@ def depth_figure(summary: Summary, path: Path) -> None:
     for axis in axes[len(summary.domains) :]:
         axis.remove()
     handles = [Line2D([], [], color=colour, label=f"{model}, pretrained") for model, colour in COLOURS.items()]
-    styled = zip(_styles(len(summary.noise)), summary.noise, strict=True)
+    styled = zip(line_styles(len(summary.noise)), summary.noise, strict=True)
     handles += [Line2D([], [], color="black", linestyle=style, label=f"{noise} noise") for style, noise in styled]
     handles.append(Line2D([], [], color="#b91c1c", linewidth=0.7, label=f"{LIMIT:.0%}"))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
@@ -93,11 +92,6 @@ def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
-
-
-def _styles(count: int) -> list[LineStyleType]:
-    dotted: list[LineStyleType] = [(0, (6.0, 1.5) + dots * (1.0, 1.5)) for dots in range(2, count - len(STYLES) + 2)]
-    return [*STYLES, *dotted][:count]
 
 
 def _numbers(axis: Axes, grid: np.ndarray, norm: LogNorm) -> None:

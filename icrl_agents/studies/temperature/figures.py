@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 
+from icrl_agents.studies.line_styles import line_styles
 from icrl_agents.studies.results import write_figure
 from icrl_agents.studies.temperature.evaluation import RIDGE
 from icrl_agents.studies.temperature.offset import COLUMNS, best_scale
@@ -37,7 +38,7 @@ def curves_figure(summary: Summary, measure: Measure, path: Path) -> None:
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey="row")
     weights = np.full((1, len(summary.seeds)), 1 / len(summary.seeds))
-    styles = dict(zip(summary.kernels, ("-", "--", ":", "-."), strict=False))
+    styles = dict(zip(summary.kernels, line_styles(len(summary.kernels)), strict=True))
     least = SHOWN[0]
     for method, line in zip(summary.methods, axes, strict=True):
         for domain, axis in zip(summary.domains, line, strict=True):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 from matplotlib.typing import LineStyleType
 
+from icrl_agents.studies.line_styles import line_styles
 from icrl_agents.studies.results import write_figure
 from icrl_agents.studies.transfer.evaluation import ADAPTIVE, TRANSFORMERS
 from icrl_agents.studies.transfer.summary import Summary
@@ -24,7 +24,6 @@ from icrl_agents.studies.transfer.summary import Summary
 MAPPED = ("softmax", ADAPTIVE, "kernel", "linear")
 """Evaluators in the heat map, from left to right, as far as there are rows of them."""
 COLOURS = {"softmax": "#0b6fb8", "kernel": "#d97706", "linear": "#6b7280"}
-STYLES: tuple[LineStyleType, ...] = ("-", "--", ":", "-.")
 COLUMNS = 3
 BEST, WORST = 0.005, 2.0
 """Ends of the heat maps' colours; what lies beyond has the end's colour."""
@@ -36,7 +35,7 @@ def td_loss_figure(summary: Summary, path: Path) -> None:
     rows = -(-len(summary.domains) // columns)
     figure, axes = _grid(rows, columns, width=3.3, height=2.7)
     for axis, domain in zip(axes, summary.domains, strict=False):
-        for style, noise in _styled(summary.noise):
+        for style, noise in zip(line_styles(len(summary.noise)), summary.noise, strict=True):
             for name in TRANSFORMERS:
                 _curve(axis, summary, domain, noise, name, style)
         axis.axhline(1.0, color="black", linewidth=0.6, alpha=0.5)
@@ -50,7 +49,7 @@ def td_loss_figure(summary: Summary, path: Path) -> None:
     for axis in axes[len(summary.domains) :]:
         axis.remove()
     handles = [Line2D([], [], color=COLOURS[name], label=f"{name} transformer") for name in TRANSFORMERS]
-    styled = _styled(summary.noise)
+    styled = zip(line_styles(len(summary.noise)), summary.noise, strict=True)
     handles += [Line2D([], [], color="black", linestyle=style, label=f"{noise} noise") for style, noise in styled]
     figure.legend(handles=handles, loc="outside lower center", ncols=2 if columns == 1 else 3, frameon=False)
     figure.supylabel("held-out TD loss / loss of v = 0", fontsize=10)
@@ -119,8 +118,3 @@ def _grid(rows: int, columns: int, *, width: float, height: float) -> tuple[Figu
     figure = Figure(figsize=(width * columns + 0.5, height * rows + 1.0), layout="constrained")
     FigureCanvasAgg(figure)
     return figure, np.atleast_1d(figure.subplots(rows, columns, squeeze=False)).ravel()
-
-
-def _styled(noise: Sequence[str]) -> list[tuple[LineStyleType, str]]:
-    more: list[LineStyleType] = [(0.0, (5.0, 1.0, *(2 + i) * (1.0, 1.0))) for i in range(len(noise))]
-    return list(zip([*STYLES, *more], noise, strict=False))
