@@ -5,11 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from icrl_envs import arguments
 
 FLOATING = (torch.float32, torch.float64)
 _Module = TypeVar("_Module", bound=nn.Module)
@@ -28,10 +30,7 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array
         if value.layout != torch.strided:
             raise TypeError(f"{name}: expected a dense tensor, got one of layout {value.layout}; take .to_dense().")
         return value
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(
-            f"{name}: the mask of a masked array would be lost; pass its .data, and the mask where one goes."
-        )
+    arguments.unmasked(name, value)
     try:
         if isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(v, Tensor) for v in value):
             return torch.stack(list(value))
@@ -152,10 +151,8 @@ def rounded_discounts(discounts: Tensor, dtype: torch.dtype | None) -> Tensor:
     rounded = discounts.to(dtype=dtype)
     lost = (rounded == 1) & (discounts < 1)
     if bool(lost.any()):
-        raise ValueError(
-            f"discounts: γ = {discounts[lost][0].item()!r} would be 1 in {dtype}; keep it in torch.float64, or take a "
-            "smaller one."
-        )
+        one = discounts[lost][0].item()
+        raise ValueError(f"discounts: γ = {one!r} would be 1 in {dtype}; keep it in torch.float64, or lower it.")
     return rounded
 
 
@@ -231,14 +228,17 @@ def held(module: _Module) -> _Module:
     """Returns a copy of ``module``, and of all in it, as ``holding``; a compiled script as it is."""
     if isinstance(module, torch.jit.ScriptModule):
         return module
+    module = cast(_Module, getattr(module, "_orig_mod", module))  # of torch.compile, whose copy would be compiled anew
     copied = object.__new__(type(module))
-    copied.__dict__.update(module.__dict__)
+    copied.__dict__.update(_held(vars(module)))
     for kind in ("_parameters", "_buffers"):
-        weights = getattr(module, kind)
-        copied.__dict__[kind] = {name: None for name, weight in weights.items() if weight is None}
-        copied.__dict__.update({name: weight.clone() for name, weight in weights.items() if weight is not None})
+        copied.__dict__[kind] = _held(getattr(module, kind))
     copied.__dict__["_modules"] = {name: child and held(child) for name, child in module._modules.items()}
     return copied
+
+
+def _held(items: dict[str, Any]) -> dict[str, Any]:
+    return {name: item.clone() if isinstance(item, Tensor) else item for name, item in items.items()}
 
 
 def holding(module: _Module, **weights: Tensor) -> _Module:

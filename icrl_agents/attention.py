@@ -25,6 +25,7 @@ from icrl_agents.kernel_matrix import (
     column_sums,
     kernel_matrix,
     largest_step,
+    score_matrix,
     stable_step_size,
 )
 from icrl_agents.kernels import Kernel
@@ -195,7 +196,7 @@ def check_step_size(step_size: Any, *, auto: bool = True) -> StepSize:  # noqa: 
 
 
 def _softmax(kernel: Any, counts: Tensor | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:  # noqa: ANN401
-    scores = _masked(kernel_matrix(kernel.score, queries, keys), mask, float("-inf"))
+    scores = _masked(score_matrix(kernel, queries, keys), mask, float("-inf"))
     weights = torch.softmax(scores, -1)
     if weights.shape[-1] > LONGEST_SUM:  # of which its own sum has lost digits
         weights = weights / weights.sum(-1, keepdim=True)
@@ -208,6 +209,7 @@ def _softmax(kernel: Any, counts: Tensor | None, queries: Tensor, keys: Tensor, 
             )
         weights = torch.softmax(scores.masked_fill(unreached, 0.0), -1).masked_fill(unreached, 0.0)
         check_finite(weights)
+    weights = weights.to(queries)
     return weights if counts is None else _shares(weights * counts.to(weights)[..., None, :])
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.arrays import floating
+from icrl_envs import arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +75,7 @@ def episode_actions(index: int, episode: Episode) -> np.ndarray | None:
     """
     if episode.actions is None:
         return None
+    arguments.unmasked(f"episode {index}, actions", episode.actions)
     actions = np.asarray(episode.actions)
     if actions.dtype.kind not in "biuf":
         raise TypeError(f"episode {index}, actions: expected real numbers, got {actions.dtype}.")

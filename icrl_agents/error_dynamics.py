@@ -28,8 +28,6 @@ NEAR = 0.02
 """Radii that a Krylov space has not settled are off by a quarter of this at most where that was measured."""
 _LARGEST_DENSE, _KRYLOV, _CHECKED, _SETTLED, _FAR_AHEAD = 4_000, 240, 40, 1e-8, 1e6
 _NOTHING = 1e-100
-_UNREACHED = 0.01
-"""No key reaches a next state whose κ sum to less than this share of any state's own."""
 
 
 class ErrorDynamics(NamedTuple):
@@ -62,23 +60,28 @@ class ErrorDynamics(NamedTuple):
     def endless(self, rule: Attention, index: int) -> bool:
         """Whether some states of context ``index`` keep more than half of their bootstrapped value for 10⁶ steps.
 
-        A state hands its value on to its next states, and through their attention to states again, ΓM′. Attention
-        without a normaliser is given one, so that only ends take something away, and next states that no key reaches,
-        whose value is 0. Steps are counted geometrically, with that mean, which makes it one linear system.
+        A state hands its value on to its next states, and through their attention to states again, ΓM′; or, without
+        attention, to those of its next states that are states of the context themselves: a loop of these has no end.
+        Attention without a normaliser is given one, so that only ends take something away, and next states that keys
+        reach less than any state. Steps are counted geometrically, with that mean, which makes it one linear system.
         """
-        passed = self.passed
+        passed, linked = self.passed, self.context.routing()[..., : len(self.context)]
         if not isinstance(rule, SoftmaxAttention):
             sizes = self.attention(self.context.points).abs()
             total = sizes.sum(-1, keepdim=True)
             own = total[..., : len(self.context), :].masked_fill(~self.context.mask[..., None], float("inf"))
-            reached = total > _UNREACHED * own.amin(-2, keepdim=True)
-            passed = self.context.routed(torch.where(reached, sizes / total, 0.0))
-        passed = passed.reshape(-1, *passed.shape[-2:])[index]
-        mask = self.context.mask.reshape(-1, len(passed))[index]
-        ends = torch.full_like(passed[:, 0], 1.0 / _FAR_AHEAD).double()
-        identity = torch.eye(len(passed)).to(ends)
-        kept = torch.linalg.solve(identity - (1.0 - 1.0 / _FAR_AHEAD) * passed.double(), ends)
-        return bool((kept.masked_fill(~mask, 0.0) > 0.5).any())
+            least = own.amin(-2, keepdim=True)
+            passed = self.context.routed(sizes / torch.maximum(total, least).clamp(min=torch.finfo(total.dtype).tiny))
+        mask = self.context.mask.reshape(-1, len(self.context))[index]
+        return any(_kept(each.reshape(-1, *each.shape[-2:])[index], mask) for each in (passed, linked))
+
+
+def _kept(passed: Tensor, mask: Tensor) -> bool:
+    """Whether some state keeps more than half of what ``passed (D, D)`` hands on for 10⁶ steps."""
+    ends = torch.full_like(passed[:, 0], 1.0 / _FAR_AHEAD).double()
+    identity = torch.eye(len(passed)).to(ends)
+    kept = torch.linalg.solve(identity - (1.0 - 1.0 / _FAR_AHEAD) * passed.double(), ends)
+    return bool((kept.masked_fill(~mask, 0.0) > 0.5).any())
 
 
 def check_sweeps(
@@ -123,19 +126,19 @@ def check_layers(
             check_finite(each, "layer")
     elif isinstance(getattr(layer, "attention", None), Attention):
         check_sweeps(layer.attention, context, coefficients[0], weights[0], values, layer.step_size, "layer")
+    elif hasattr(layer, "rule"):
+        _check_standard(layer, context, coefficients[0].detach())
     else:
         discounted = getattr(layer, "prompt", "discounted") == "discounted"
-        bounded = _bounded(layer, context, coefficients[0].detach())
-        check_convergence(context, coefficients[0], unit="layer", bounded=bounded, discounted=discounted)
+        check_convergence(context, coefficients[0], unit="layer", discounted=discounted)
 
 
 @torch.no_grad()
-def _bounded(layer: Any, context: Context, coefficients: Tensor) -> Bounded | None:  # noqa: ANN401 - any layer
-    """Values at the context's points, of standard attention that is a sweep; None of other layers."""
-    basis, points = layer.bind(context), read_points(context)
-    if not isinstance(basis, BoundAttention) or getattr(layer, "step_size", None) is None:
-        return None
-    return Bounded((basis.over(points) @ coefficients[..., -2:, :].mT)[..., 0], lambda w: basis.over(points) @ w.mT)
+def _check_standard(layer: Any, context: Context, coefficients: Tensor) -> None:  # noqa: ANN401 - a MultiheadLayer
+    """Judges standard attention as the softmax attention that it equals."""
+    K = layer.bind(context).over(read_points(context))
+    values = (K @ coefficients[..., -1:, :].mT)[..., 0]
+    check_sweeps(layer.rule(context), context, coefficients, K, values, layer.step_size, "layer")
 
 
 def measured(

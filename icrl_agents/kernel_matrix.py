@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from icrl_agents.arrays import held
 from icrl_agents.blockwise import row_blocks
-from icrl_agents.kernels import Kernel
+from icrl_agents.kernels import RBF, Kernel, Laplace, ProductLaplace
+from icrl_agents.magnitudes import widened
+
+FAR = 1e3
+"""Scores this far below 0 lose so many digits of float32 that softmax takes them in float64."""
+
+_REPEATED = 1e-2
+"""Largest relative difference between what a kernel gives twice: that of rounding is smaller, of dropout larger."""
 
 
 def check_kernel(kernel: Kernel) -> Kernel:
@@ -26,11 +34,32 @@ def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
     """The kernel for one context: of a kernel whose scale is the context's, one with a fixed scale.
 
     A module without such a method keeps the weights that it has now.
+
+    Raises:
+        ValueError: If such a module gives random numbers.
     """
     bind = getattr(kernel, "bind", None)
-    if bind is None:
-        return held(kernel) if isinstance(kernel, nn.Module) else kernel
-    return bind(keys, mask)
+    if bind is not None:
+        return bind(keys, mask)
+    if not isinstance(kernel, nn.Module):
+        return kernel
+    bound = held(kernel)
+    if kernel.training:
+        _check_repeats(bound, keys[..., :2, :].detach())
+    return bound
+
+
+@torch.no_grad()
+def _check_repeats(kernel: Kernel, states: Tensor) -> None:
+    """Raises ValueError if κ of one state and others is not the same whenever it is asked for."""
+    if states.numel() == 0:
+        return
+    some, again = kernel_matrix(kernel, states, states), kernel_matrix(kernel, states, states)
+    if not torch.allclose(some, again, rtol=_REPEATED, atol=_REPEATED * float(some.abs().max()), equal_nan=True):
+        raise ValueError(
+            "kernel: gives other numbers each time it is asked, as with dropout; expected a function of two states. "
+            "Call its eval()."
+        )
 
 
 def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
@@ -48,6 +77,20 @@ def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
     if kappa.is_complex():
         raise ValueError(f"kernel: expected real numbers, got {kappa.dtype}.")
     return kappa.to(queries)
+
+
+def score_matrix(kernel: Any, queries: Tensor, keys: Tensor) -> Tensor:  # noqa: ANN401 - a kernel with a score
+    """Scores log κ(queries, keys), ``(*batch, m, n)``; in float64 where some query is far from every key.
+
+    A score near s is rounded by |s| units in the last place, and softmax, relative to itself, by as much.
+    """
+    scores = kernel_matrix(kernel.score, queries, keys)
+    if scores.dtype == torch.float32 and isinstance(kernel, (RBF, Laplace, ProductLaplace)) and scores.numel():
+        found = scores.detach()
+        far = found[..., 0] < -FAR  # of the first key, and so perhaps of all
+        if bool(far.any()) and bool((found[far].amax(-1) < -FAR).any()):
+            return kernel_matrix(kernel.score, widened(queries), widened(keys))
+    return scores
 
 
 def check_finite(weights: Tensor) -> None:

@@ -194,4 +194,9 @@ def _differ(process: Process[Any], other: Process[Any]) -> bool:
     """Return whether two processes are known to differ; of classes without an equality of their own it is not known."""
     if type(process) is not type(other):
         return True
-    return process is not other and type(process).__eq__ is not object.__eq__ and process != other
+    if process is other or type(process).__eq__ is object.__eq__:
+        return False
+    try:
+        return bool(process != other)
+    except (TypeError, ValueError):  # of arrays, as in a plain dataclass
+        return False

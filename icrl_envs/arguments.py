@@ -182,3 +182,12 @@ def reset_task_seed(options: dict[str, Any] | None) -> int | None:
     for key in options:
         choice("the key of options", key, ("task_seed",))
     return task_seed(options["task_seed"]) if "task_seed" in options else None
+
+
+def unmasked(name: str, value: Any) -> None:  # noqa: ANN401 (anything array-like)
+    """Raise TypeError if ``value``, or a row of a list, is a masked array: NumPy would drop the mask in silence."""
+    rows = set(map(type, value)) if isinstance(value, list | tuple) else ()
+    if any(issubclass(kind, np.ma.MaskedArray) for kind in (type(value), *rows)):
+        raise TypeError(
+            f"{name}: the mask of a masked array would be lost; pass its .data, and the mask where one goes."
+        )

@@ -72,11 +72,11 @@ def real_array(name: str, value: object, rank: int, *, empty: bool = False) -> n
 
 
 def kept(array: np.ndarray) -> np.ndarray:
-    """Return an array that no one will write into: the same one if it is read-only, and otherwise a copy that is."""
-    if array.flags.writeable:
-        array = array.copy()
-        array.setflags(write=False)
-    return array
+    """Return an array that no one will write into: a copy, unless it and all that it is a view of are read-only."""
+    part = array
+    while isinstance(part, np.ndarray) and not part.flags.writeable:
+        part = part.base
+    return array if part is None else read_only(array.copy())
 
 
 def read_only(array: np.ndarray) -> np.ndarray:

@@ -209,4 +209,4 @@ def _features(kind: str, num_features: int | None, count: int, S: int, rng: np.r
             f"num_features must be None or num_states={S} with one-hot features; got {num_features}. "
             "Leave it out, or use features='random'."
         )
-    return np.broadcast_to(np.eye(S), (count, S, S))
+    return np.broadcast_to(read_only(np.eye(S)), (count, S, S))

@@ -236,3 +236,14 @@ def test_a_transformer_that_diverges_in_depth_has_its_losses_before_that():
     assert losses[0] == pytest.approx(np.mean(rewards**2))
     assert losses[1] == pytest.approx(float(td_loss(linear_td(2, 1, step_size=5.0).fit(context), context, [1])))
     assert losses[2] == math.inf
+
+
+def test_infinite_ratios_have_infinite_intervals_and_no_mean_is_a_dash():
+    cells = [(domain, "low") for domain in "abcdefgh"]
+    infinite, nothing = (_comparison(np.array([0.5] * 7 + [last]), cells) for last in (math.inf, 0.0))
+    assert 0.0 < infinite.low < 1.0 < infinite.high == infinite.mean == math.inf
+    assert nothing.low == nothing.mean == 0.0 < nothing.high < 1.0
+    assert str(_comparison(np.array([0.0, math.inf, 1.0]), cells[:3])).split() == ["–", "inf", "1"]
+    losses = {method: {d: [1.0] for d in "abcd"} for method in (ONE, TWO, MIXTURE, LEAVE_ONE_OUT)}
+    losses[TWO]["a"], losses[MIXTURE]["b"] = [math.inf], [math.inf]
+    assert "nan" not in Summary(rows(losses)).table()

@@ -6,14 +6,16 @@ import os
 import resource
 import signal
 import stat
+from importlib.metadata import version
 
 import pytest
 
 from icrl_agents.execution import executor
 from icrl_agents.execution.processes import Processes
 from icrl_agents.files import append_line, check_writable, write_atomically
+from icrl_agents.studies import description
 from icrl_agents.studies.cells import KeptRows, compute_cells
-from icrl_agents.studies.description import installed
+from icrl_agents.studies.description import installed, source_digest
 from icrl_agents.studies.results import opened_folder
 from icrl_agents.studies.rkhs.config import RKHSConfig
 
@@ -62,13 +64,28 @@ def plain(cell):
 
 def test_a_worker_of_other_versions_computes_no_rows(tmp_path, monkeypatch):
     kept, there = KeptRows(tmp_path / "cells", "a study"), installed()
-    monkeypatch.setattr("icrl_agents.studies.cells.installed", lambda: {**there, "numpy": "0.1"})
-    found = rf"executor: a worker on .* has other versions \(numpy {there['numpy']}, not 0\.1\)"
-    with pytest.raises(ValueError, match=found):
-        compute_cells(plain, CELLS, Line, Processes(1), kept)
-    assert kept.read() == {}
+    for library, others in (("numpy", ()), ("tyro", ("tyro",))):
+        changed = {**there, **{name: version(name) for name in others}, library: "0.1"}
+        monkeypatch.setattr("icrl_agents.studies.cells.installed", lambda libraries, changed=changed: changed)
+        found = rf"executor: a worker on .* has other versions \({library} {version(library)}, not 0\.1\)"
+        with pytest.raises(ValueError, match=found):
+            compute_cells(plain, CELLS, Line, Processes(1), kept, others)
+        assert kept.read() == {}
     monkeypatch.undo()
     assert [row.number for row in compute_cells(plain, CELLS, Line, Processes(1), kept)] == list(range(5))
+
+
+def test_a_link_to_nothing_beside_the_source_is_no_source(tmp_path, monkeypatch):
+    module, package = tmp_path / "icrl_agents" / "studies" / "description.py", tmp_path / "icrl_envs"
+    for folder in (module.parent, package):
+        folder.mkdir(parents=True)
+    module.write_text("x = 1\n")
+    monkeypatch.setattr(description, "__file__", str(module))
+    before = source_digest.__wrapped__()
+    (package / ".#envs.py").symlink_to("somebody@somewhere.123:456")  # as Emacs marks a file that is being edited
+    assert source_digest.__wrapped__() == before
+    (package / "envs.py").touch()
+    assert source_digest.__wrapped__() != before
 
 
 def test_cells_that_are_forgotten_are_computed_again_and_the_others_not(tmp_path):

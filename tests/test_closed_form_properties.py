@@ -159,6 +159,6 @@ def test_a_kernel_of_ones_own_that_takes_no_double_precision_is_told(evaluator):
     weights = torch.nn.Linear(1, 2)
     context = Context([[0.0], [1.0]], [1.0, 2.0], [0.5, 0.0], [[1.0], [0.0]]).to(dtype=torch.float32)
     with pytest.raises(
-        TypeError, match=r"kernel: asked in double precision here, .* convert it, for instance with \.d"
+        TypeError, match=r"kernel: asked in double precision here, .* convert it and the context, for instance"
     ):
         evaluator(lambda x, y: torch.exp(-torch.cdist(weights(x), weights(y)))).fit(context)

@@ -83,3 +83,26 @@ def test_flags_of_copies_that_are_neither_true_nor_false_are_refused():
     env = Flagged([lambda: gym.make("CartPole-v1")] * 2)
     with pytest.raises(ValueError, match="env: expected terminated to be 2 flags that are True or False, got"):
         collect_episodes(env, num_steps=3, seed=0)
+
+
+class Masks(gym.Env):
+    """Gives a masked observation, reward or flag, whichever ``part`` says, after its first step."""
+
+    observation_space, action_space = spaces.Box(-1, 1, (2,), np.float64), spaces.Discrete(2)
+
+    def __init__(self, part):
+        self.part = part
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2), {}
+
+    def step(self, action):
+        given = {"observations": np.ones(2), "rewards": np.array(1.0), "terminated": np.array(True)}
+        given[self.part] = np.ma.masked_array(given[self.part], mask=True)
+        return given["observations"], given["rewards"], given["terminated"], False, {}
+
+
+@pytest.mark.parametrize("part", ["observations", "rewards", "terminated"])
+def test_what_is_masked_is_refused_and_not_taken_as_if_it_were_not(part):
+    with pytest.raises(TypeError, match=f"env: {part}: the mask of a masked array would be lost"):
+        collect_episodes(Masks(part), num_episodes=1, seed=0)

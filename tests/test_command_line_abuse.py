@@ -169,3 +169,13 @@ def test_more_than_there_is_memory_for_is_one_line(capsys, tmp_path):
     assert main(words) == 2
     assert "not enough memory" in capsys.readouterr().err.splitlines()[-1]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_user_without_a_home_is_asked_for_a_cache(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as it is without an entry for the user's number
+    assert main(["transfer", "--domains", "reach-v3", "--noise", "low", "--executor", "serial"]) == 2
+    assert capsys.readouterr().err == "icrl: cache: Could not determine home directory; choose a folder with --cache.\n"
+    assert list(tmp_path.iterdir()) == []

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from dataclasses import dataclass, field
 
 import gymnasium as gym
 import numpy as np
@@ -209,6 +210,16 @@ def test_a_state_of_another_task_is_refused_and_one_of_an_equal_process_taken(cl
             env.set_state(snapshot)
             for (seen, reward), (expected, paid, *_) in zip(steps, [env.step(0) for _ in range(5)], strict=True):
                 assert (seen.tolist(), reward) == (expected.tolist(), paid)
+
+
+def test_a_process_of_ones_own_whose_equality_is_that_of_arrays_goes_back_to_its_states():
+    @dataclass
+    class Dice(Countdown):
+        faces: np.ndarray = field(default_factory=lambda: np.arange(6))
+
+    env = ProcessEnv(Dice())
+    env.reset(seed=0)
+    assert ProcessEnv(Dice()).set_state(env.get_state()).tolist() == [3.0]
 
 
 def test_finite_processes_are_equal_where_their_arrays_and_discounts_are():

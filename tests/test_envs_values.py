@@ -133,7 +133,9 @@ def test_a_batch_is_one_fixed_thing_and_its_copies_too():
     P, r = np.full((2, 2, 2), 0.5), np.array([[1.0, 2.0], [3.0, 4.0]])
     batch = FiniteBatch(P, r, np.array([np.eye(2), 2 * np.eye(2)]), np.full((2, 2), 0.5), 0.5)
     expected = batch.values()
+    shared = FiniteBatch(np.broadcast_to(P[0], P.shape), r, batch.features, batch.start, 0.5)  # a read-only view
     P[:], r[:] = np.eye(2), 0.0
+    np.testing.assert_array_equal(shared.values(), expected)
     for each in (batch, copy.deepcopy(batch), pickle.loads(pickle.dumps(batch)), batch.repeat(1)):
         np.testing.assert_array_equal(each.values(), expected)
         for array in (each.transition_matrix, each.rewards, each.features, each.start):

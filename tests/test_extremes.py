@@ -63,12 +63,23 @@ def test_states_so_far_apart_that_every_score_overflows_are_refused():
             WeightedSoftmaxTD(kernel, 3).fit(context_of(1e160))
     with pytest.raises(ValueError, match=r"states of size .* have squares outside of torch.float64; scale them"):
         KernelTD(Linear(), 3).fit(context_of(1e160))
-    with pytest.raises(ValueError, match=r"overflows torch.float32"):
-        WeightedSoftmaxTD(RBF(1.0), 3).fit(context_of(1e25, torch.float32))
     value = WeightedSoftmaxTD(RBF(1.0), 3).fit(context_of())
     with pytest.raises(ValueError, match="every score of some state overflows"):
         value(1e160 * STATES)
     assert not WeightedSoftmaxTD(Identity(), 3).fit(context_of())(2 * STATES).any()
+
+
+@pytest.mark.parametrize("far", [100.0, 1e4, 1e8, 1e25])
+@pytest.mark.parametrize("kernel", [RBF(1.0), Laplace(1.0), ProductLaplace(1.0)], ids=lambda k: type(k).__name__)
+def test_single_precision_weighs_keys_that_are_all_far_by_how_far_they_are(kernel, far):
+    context, queries = context_of(dtype=torch.float32), torch.as_tensor(far * STATES[:9]).float()
+    short = Context.from_episodes([Episode(STATES[:4], REWARDS[:3])], 0.5).to(dtype=torch.float32)
+    evaluator = WeightedSoftmaxTD(kernel, 5)
+    expected = evaluator.fit(context.to(dtype=torch.float64))._bases[0](queries.double())
+    found = evaluator.fit(context)._bases[0](queries)
+    torch.testing.assert_close(found, expected.float(), rtol=0, atol=2e-4)
+    batch = evaluator.fit(Context.stack([short, context], "left"))._bases[0](queries)
+    torch.testing.assert_close(batch[1], found, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

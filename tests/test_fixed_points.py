@@ -70,6 +70,32 @@ def test_the_limit_is_differentiable_in_the_rewards():
     assert float(gradient @ SEVERAL.rewards) == pytest.approx(float(values.detach().sum()))
 
 
+@pytest.mark.parametrize("padding", ["left", "right"])
+def test_the_gradient_of_a_limit_does_not_depend_on_whether_the_kernel_is_held(padding, monkeypatch):
+    kernel, rng = Laplace(0.5).requires_grad_(True), np.random.default_rng(0)
+    context = Context.stack([SEVERAL, draw(6, terminated=(0,))], padding)
+    parts = [getattr(context, name).clone() for name in ("states", "rewards", "discounts", "next_states")]
+    leaves = [*(part.requires_grad_(True) for part in parts), *kernel.parameters()]
+    gradients = []
+    for case in (CASES[0], CASES[2]):
+        evaluator, weights = type(case(1))(kernel, math.inf), torch.as_tensor(rng.normal(size=(2, 5)))
+        for largest in (2**31, 0):
+            monkeypatch.setattr(blockwise, "LARGEST_MATRIX", largest)
+            values = evaluator.fit(Context(*parts, mask=context.mask))(QUERIES)
+            gradients.append(torch.autograd.grad((weights * values).sum(), leaves))
+    for expected, found in zip((*gradients[0], *gradients[2]), (*gradients[1], *gradients[3]), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-7)
+
+
+def test_gradients_of_gradients_of_a_limit_are_refused_where_its_kernel_is_not_held(monkeypatch):
+    monkeypatch.setattr(blockwise, "LARGEST_MATRIX", 0)
+    rewards = SEVERAL.rewards.clone().requires_grad_(True)
+    context = Context(SEVERAL.states, rewards, SEVERAL.discounts, SEVERAL.next_states)
+    value = WeightedSoftmaxTD(Laplace(0.3), math.inf).fit(context)(QUERIES).sum()
+    with pytest.raises(NotImplementedError, match="num_sweeps=inf: gradients of gradients are not there"):
+        torch.autograd.grad(value, rewards, create_graph=True)
+
+
 def test_a_krylov_space_has_the_solution_after_as_many_products_as_there_are_unknowns():
     A = torch.as_tensor(np.eye(8) - 0.3 * RNG.normal(size=(8, 8)) / 8**0.5)
     b, calls = torch.as_tensor(RNG.normal(size=8)), []

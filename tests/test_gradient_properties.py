@@ -117,6 +117,45 @@ def test_a_kernel_of_ones_own_is_kept_as_it_was_and_gets_its_gradients(evaluator
     assert not torch.allclose(evaluator(kernel, 5).fit(context)(queries), before)
 
 
+class Unregistered(nn.Module):
+    """A kernel that lists its parameters itself, and has a number that is none of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(2, 2).double()
+        self.width = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+
+    def forward(self, x, y):
+        A, b = self.parameters()
+        return torch.exp(-torch.cdist(x @ A.mT + b, y @ A.mT + b) / self.width)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_kernel_is_kept_with_what_it_lists_what_it_did_not_register_and_when_it_is_compiled(compiled):
+    torch.manual_seed(0)
+    rng, kernel = np.random.default_rng(0), Unregistered()
+    context = Context.from_episodes([Episode(rng.normal(size=(9, 2)), rng.normal(size=8))], 0.9)
+    given = torch.compile(kernel, backend="eager") if compiled else kernel
+    value, queries = WeightedSoftmaxTD(given, 5).fit(context), rng.normal(size=(3, 2))
+    before = value(queries)
+    gradients = torch.autograd.grad(before.sum(), [kernel.width, kernel.first.weight])
+    assert all(bool(each.any()) for each in gradients)
+    with torch.no_grad():
+        kernel.width.mul_(2.0)
+        kernel.first.weight.mul_(2.0)
+    assert torch.equal(value(queries), before)
+
+
+def test_a_kernel_with_dropout_is_refused_until_it_is_to_be_evaluated():
+    torch.manual_seed(0)
+    kernel = Learned()
+    kernel.features.append(nn.Dropout(0.5))
+    context = Context.from_episodes([Episode(np.eye(5, 2), np.ones(4))], 0.9)
+    with pytest.raises(ValueError, match=r"kernel: gives other numbers each time it is asked, as with dropout"):
+        KernelTD(kernel, 5).fit(context)
+    KernelTD(kernel.eval(), 5).fit(context)
+
+
 def test_a_median_width_is_a_constant_to_gradients():
     states = torch.as_tensor(np.random.default_rng(0).normal(size=(5, 2))).requires_grad_(True)
     for kernel in (RBF, Laplace, ProductLaplace):

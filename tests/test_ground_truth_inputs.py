@@ -11,6 +11,7 @@ from icrl_agents.ground_truth import (
     GroundTruth,
     ground_truth,
     hidden_share,
+    horizon,
     kept_truth,
     nearest,
     observed,
@@ -159,3 +160,9 @@ def test_returns_without_end_and_truths_of_other_problems_are_refused():
         ground_truth(CHAIN, states, gamma=1 - 2**-53, missing=0.5, continuations=2, seed=0)
     with pytest.raises(ValueError, match=r"other: expected gamma=0\.9 and horizon=10, got 0\.9 and 9"):
         hidden_share(TRUTH, GroundTruth(ROWS, TRUTH.returns, 0.9, 9))
+
+
+def test_a_share_that_has_lost_its_digits_is_refused_at_once():
+    assert horizon(1.0 - 1e-9, 1e-300) == pytest.approx(300 * np.log(10) * 1e9)
+    with pytest.raises(ValueError, match="missing must be a finite number in"):
+        horizon(1.0 - 1e-9, 5e-324)

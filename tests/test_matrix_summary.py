@@ -24,6 +24,7 @@ def test_ratios_have_the_interval_of_the_jackknife():
     assert math.isnan(ratio_of_means([1.0, 1.0], [2.0, 0.0]).low)  # one seed decides
     assert str(ratio_of_means([1.0], [4.0])) == "0.25"
     assert ratio_of_means([math.inf, 1.0], [1.0, 1.0]).mean == math.inf
+    assert math.isnan(ratio_of_means([math.inf, 1.0], [math.inf, 1.0]).mean)  # without a warning
 
 
 def rows(losses, *, zero=1.0):

@@ -16,7 +16,7 @@ from icrl_agents.layers import (
     export_multihead_attention,
 )
 from icrl_agents.transformer import InContextTransformer
-from icrl_agents.value_function import DivergenceError
+from icrl_agents.value_function import DivergenceError, DivergenceWarning
 
 DIM = 2
 
@@ -135,6 +135,38 @@ def test_standard_attention_that_diverges_is_told_of_as_the_layer_that_it_is_of(
                 told.append(str(error).split(":")[0])
     assert told[0]
     assert told[1] == told[0]
+
+
+@pytest.mark.parametrize("kernel", [kernels.RBF(0.5), kernels.RBF("median"), kernels.DotProduct(torch.eye(DIM))])
+def test_standard_attention_without_ends_is_warned_of_as_the_layer_that_it_is_of(kernel):
+    x = normal(31, DIM)
+    context = Context(x[:-1], 1.0 + normal(30, seed=1), [1.0] * 30, x[1:])
+    batch = Context.stack([context_of(), context], "left")
+    ours = constructions.weighted_softmax_td(kernel, 20)
+    for transformer in (ours, InContextTransformer([export_multihead_attention(ours.blocks[0], DIM)], 20)):
+        for each in (context, batch):
+            with pytest.warns(DivergenceWarning, match="values have not settled after 20 layers"):
+                transformer.fit(each)
+
+
+@pytest.mark.parametrize(("spread", "tolerance"), [(50.0, 1e-3), (1_000.0, None)])
+def test_digits_that_lifting_loses_in_single_precision_are_told_of(spread, tolerance):
+    ends = spread * (normal(30, DIM) > 0) + 0.3 * normal(30, DIM, seed=1)
+    context = Context(ends, normal(30, seed=2), [0.0] * 30, ends)
+    ours = shift()
+    expected = InContextTransformer([ours], 3).fit(context)(ends)
+    standard = InContextTransformer([export_multihead_attention(ours, DIM)], 3)
+    torch.testing.assert_close(standard.fit(context)(ends), expected)
+    single = context.to(dtype=torch.float32)
+    if tolerance is None:
+        with pytest.warns(
+            RuntimeWarning, match=r"features in torch.float32 move scores by about 0\.\d: take a float64"
+        ):
+            standard.fit(single)
+        with pytest.warns(RuntimeWarning, match="length scales from the mean of their context"):
+            standard(single, single.states)
+    else:
+        torch.testing.assert_close(standard.fit(single)(ends.float()).double(), expected, rtol=0, atol=tolerance)
 
 
 def test_only_what_it_is_known_to_equal_is_exported():

@@ -92,6 +92,8 @@ def test_what_is_no_list_of_depths_no_evaluator_or_no_plain_array_is_named():
         OffsetCorrected(WeightedSoftmaxTD)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="states: the mask of a masked array would be lost"):
         context(states=np.ma.array(STATES, mask=STATES > 1))
+    with pytest.raises(TypeError, match="states: the mask of a masked array would be lost"):
+        context(states=[np.ma.array(row, mask=row > 1) for row in STATES])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="caution"):
         AdaptiveTD(caution=10**400)
 

@@ -4,6 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from icrl_agents import collect
 from icrl_agents.evaluators import WeightedSoftmaxTD
@@ -105,3 +106,10 @@ def test_a_model_of_normalised_observations_is_no_policy_of_observations_as_they
     collect(env, gamma=0.9, seed=0, num_steps=5, policy=normalised)
     of_rewards = VecNormalize(make_vec_env("CartPole-v1"), norm_obs=False)
     collect(env, gamma=0.9, seed=0, num_steps=5, policy=InContextPPO("MlpPolicy", of_rewards, EVALUATOR, **SMALL))
+
+
+def test_discrete_actions_that_do_not_start_at_0_are_refused():
+    env = gym.make("CartPole-v1")
+    shifted = gym.wrappers.TransformAction(env, lambda action: action - 1, spaces.Discrete(2, start=1))
+    with pytest.raises(ValueError, match=r"env: expected discrete actions from 0 on, .* got Discrete\(2, start=1\)"):
+        InContextPPO("MlpPolicy", shifted, device="cpu")

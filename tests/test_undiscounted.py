@@ -23,7 +23,7 @@ from icrl_agents.evaluators import (
     TDLambda,
     WeightedSoftmaxTD,
 )
-from icrl_agents.kernels import RBF
+from icrl_agents.kernels import RBF, Laplace
 
 LOOP = Context([[1.0]], [1.0], [1.0], [[1.0]])
 BESIDE = Context([[0.0], [5.0]] * 5, [1.0] * 10, [1.0, 0.0] * 5, [[0.0], [5.0]] * 5)
@@ -92,6 +92,20 @@ def test_next_states_that_no_key_reaches_are_ends_of_kernel_td():
     far = Context([[0.0], [1.0]], [1.0, 2.0], [1.0, 1.0], [[100.0], [0.0]])
     value = silent(lambda: KernelTD(RBF(0.3), 40).fit(far))
     assert value([[0.0], [1.0], [100.0]]).tolist() == [pytest.approx(v, abs=1e-4) for v in (1.0, 3.0, 0.0)]
+
+
+def test_a_loop_beside_an_end_that_attention_leaks_to_is_told_of_and_a_next_state_that_is_hardly_reached_is_an_end():
+    states = [[0.0], [0.3], [0.6], [0.9]]
+    loop = Context(states, [1.0] * 4, [1.0, 0.0, 1.0, 1.0], [[0.3], [9.0], [0.9], [0.6]])
+    for evaluator in (KernelTD(RBF(0.1), 40), WeightedSoftmaxTD(RBF(0.1), 40)):
+        with pytest.warns(DivergenceWarning, match=ENDLESS):
+            evaluator.fit(loop)
+    x, x_next = np.array([0.0, 0.3, 0.6]), np.array([0.3, 0.6, 2.1])
+    near = Context(x[:, None], np.ones(3), np.ones(3), x_next[:, None])
+    K, K_next = (np.exp(-np.abs(points[:, None] - x)) for points in (x, x_next))
+    value = silent(lambda: KernelTD(Laplace(1.0), 30).fit(near))
+    expected = K @ np.linalg.solve(K - K_next, np.ones(3))
+    np.testing.assert_allclose(value(x[:, None]), expected, rtol=0.02)
 
 
 def test_rewards_of_0_have_no_bound_at_1_and_are_silent():

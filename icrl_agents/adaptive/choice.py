@@ -12,8 +12,8 @@ from icrl_agents.adaptive.held_out import HeldOutErrors
 from icrl_agents.adaptive.mixture import cautious_step, criterion, simplex_weights
 from icrl_agents.value_function import Evaluator
 
-WORST = 10.0
-"""Candidates whose criterion is this many times the default's have no part in a mixture, nor in its ridge."""
+WORST = 100.0
+"""Candidates whose criterion is more than this many times the default's have no part in a mixture, nor in its ridge."""
 
 
 @dataclass(frozen=True)

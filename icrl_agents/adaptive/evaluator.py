@@ -72,7 +72,7 @@ class AdaptiveTD:
     one on the simplex is a small quadratic programme. From the default the mixture then goes towards it only as far
     as an upper confidence bound on the paired difference of the criterion over the trajectories falls, so that few
     or contradictory trajectories leave the default as it is. Candidates that diverge, or whose criterion is more than
-    10 times the default's, have no part in it. The choice has no gradient: the mixture's gradients are
+    100 times the default's, have no part in it. The choice has no gradient: the mixture's gradients are
     those of its parts, with the weights as they are.
 
     Args:

@@ -29,14 +29,14 @@ def criterion(errors: Sequence[HeldOutErrors], default: int, return_weight: floa
         default: Index of the default candidate.
         return_weight: λ ≥ 0.
     """
-    td = _forms([each.td_errors for each in errors])
-    returns = _forms([each.return_errors for each in errors])
+    td = _forms([each.td_errors for each in errors], default)
+    returns = _forms([each.return_errors for each in errors], default)
     return _scaled(td, default) + return_weight * _scaled(returns, default)
 
 
-def _forms(errors: Sequence[Tensor]) -> Tensor:
-    """Mean products of each fold, ``(F, C, C)``, in a unit in which no square leaves float64."""
-    unit = power_of_two(torch.cat(list(errors)))
+def _forms(errors: Sequence[Tensor], default: int) -> Tensor:
+    """Mean products of each fold, ``(F, C, C)``, in a unit in which no square of the default's leaves float64."""
+    unit = power_of_two(torch.cat([each[:, default] for each in errors]))
     return torch.stack([(each / unit).mT @ (each / unit) / max(1, len(each)) for each in errors])
 
 

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from icrl_agents.arrays import float_rows
+from icrl_envs import arguments
 from icrl_envs.fixed_policy import predicted
 
 
@@ -102,7 +103,7 @@ class VectorCopies:
         Raises:
             ValueError: If another copy observes something else after that, since it was restarted, too.
         """
-        before = copy.deepcopy(self._each(self._batch))
+        before = self._each(copy.deepcopy(self._batch))
         self._batch, _ = self._env.reset(options={"reset_mask": mask})
         observations = self._each(self._batch)
         for i in np.flatnonzero(~mask).tolist():
@@ -168,6 +169,7 @@ def copies_of(env: Any) -> OneCopy | VectorCopies:  # noqa: ANN401 - checked her
 
 
 def _rewards(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked here
+    arguments.unmasked("env: rewards", given)
     array = np.asarray(given)
     if array.dtype.kind not in "biuf" or array.size != count:
         expected = "a reward that is one real number" if count == 1 else f"{count} rewards, real numbers"
@@ -178,8 +180,10 @@ def _rewards(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked he
 def _flags(terminated: Any, truncated: Any, count: int) -> list[np.ndarray]:  # noqa: ANN401 - checked here
     checked = []
     for name, given in (("terminated", terminated), ("truncated", truncated)):
+        arguments.unmasked(f"env: {name}", given)
         array = np.asarray(given)
-        if array.dtype.kind not in "biuf" or array.size != count or not ((array == 0) | (array == 1)).all():
+        known = array.dtype == bool or (array.dtype.kind in "iuf" and ((array == 0) | (array == 1)).all())
+        if not known or array.size != count:
             expected = "True or False" if count == 1 else f"{count} flags that are True or False"
             raise ValueError(f"env: expected {name} to be {expected}, got {given!r}.")
         checked.append(array.astype(bool).reshape(count))
@@ -191,7 +195,7 @@ def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - of any space
         return all(_equal(part, other[key]) for key, part in one.items())
     if isinstance(one, tuple):
         return all(_equal(*parts) for parts in zip(one, other, strict=True))
-    return np.array_equal(one, other, equal_nan=True)
+    return np.array_equal(one, other) or np.array_equal(one, other, equal_nan=True)
 
 
 def _with_final(observations: Sequence[Any], ended: np.ndarray, info: Any) -> Sequence[Any]:  # noqa: ANN401

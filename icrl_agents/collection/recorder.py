@@ -11,6 +11,7 @@ from gymnasium import spaces
 
 from icrl_agents.arrays import float_rows
 from icrl_agents.episode import Episode
+from icrl_envs import arguments
 
 LONGEST_EPISODE = 50_000
 """Steps after which an episode counts as endless, unless it is to be cut anyway."""
@@ -131,6 +132,7 @@ def _row(name: str, space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
     dim, box = spaces.flatdim(space), isinstance(space, spaces.Box)
 
     def row(element: Any) -> np.ndarray:  # noqa: ANN401
+        arguments.unmasked(f"env: {name}", element)
         flat = np.array(element).ravel() if box else np.asarray(spaces.flatten(space, _counted(name, space, element)))
         if flat.shape != (dim,):
             raise ValueError(f"env: expected {name} of {dim} numbers as in {space}, got {flat.size}.")

@@ -52,7 +52,8 @@ def policy_iteration(
     """Evaluates a policy in context, makes it greedy, and so on until it stays as it is.
 
     The same transitions serve every round: only what the policy would do next is read anew. No model of the
-    transitions is made, and no weight is updated.
+    transitions is made, and no weight is updated. A state keeps its action where no other is better by more than 1e-10
+    of the largest action value of all: what an evaluator leaves of a tie.
 
     Args:
         experience: Transitions in which every action was tried in every state.

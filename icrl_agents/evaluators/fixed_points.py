@@ -60,7 +60,30 @@ def _found(attention: BoundAttention, distinct: WeightedContext, step_size: floa
     def system(w: Tensor) -> Tensor:
         return -step_size * unpaid.td_errors((K @ w[..., None])[..., 0])
 
-    return gmres(system, step_size * distinct.rewards)
+    with torch.no_grad():
+        w = gmres(system, step_size * distinct.rewards)
+    return _differentiable(system, w, step_size * distinct.rewards)
+
+
+def _differentiable(product: Callable[[Tensor], Tensor], w: Tensor, right: Tensor) -> Tensor:
+    """The solution ``w`` of A w = b with its gradient: of b and of what A is made of, at A⁻ᵀ times that of w."""
+    residual = right - product(w)  # ≈ 0
+    if not residual.requires_grad:
+        return w
+    with torch.enable_grad():
+        start = torch.zeros_like(w, requires_grad=True)
+        end = product(start)
+
+    def solved(gradient: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            raise NotImplementedError(
+                "num_sweeps=inf: gradients of gradients are not there where the kernel matrix does not fit into memory; "
+                "expected create_graph=False, a shorter context or finite depth."
+            )
+        return gmres(lambda v: torch.autograd.grad(end, start, v, retain_graph=True)[0], gradient)
+
+    residual.register_hook(solved)
+    return w + (residual - residual.detach())
 
 
 def _solved(dynamics: ErrorDynamics, step_size: float) -> Tensor:

@@ -38,8 +38,9 @@ def in_double(context: Context, kernel: Kernel) -> Context:
             kernel(some, some)
         except RuntimeError as error:
             raise TypeError(
-                f"kernel: asked in double precision here, which it does not take ({error}); convert it, for instance "
-                "with .double(), or what it does with its weights, with .to(x)."
+                f"kernel: asked in double precision here, which it does not take ({error}); convert it and the "
+                "context, for instance with .double() and .to(dtype=torch.float64), or its weights where used, "
+                "with .to(x)."
             ) from error
     return wide
 

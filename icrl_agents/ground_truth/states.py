@@ -80,7 +80,8 @@ def states_along(
 
     No time comes twice: where two neighbours fall into one step, on the edge of their stretches, the later moves on.
 
-    The episodes are those of ``collect_episodes(env, num_episodes=episodes, max_episode_steps=steps, seed=seed)``.
+    The episodes are those that ``collect_episodes`` makes of ``env.unwrapped``, below any time limit, with
+    ``num_episodes=episodes, max_episode_steps=steps, seed=seed``.
 
     Args:
         env: See ``Restorable``.

@@ -108,9 +108,9 @@ def horizon(gamma: float, missing: float) -> int:
 
     Args:
         gamma: γ in [0, 1).
-        missing: In (0, 1].
+        missing: In [2.3e-308, 1].
     """
-    gamma, missing = arguments.discount(gamma), arguments.real("missing", missing, 0.0, 1.0, low_open=True)
+    gamma, missing = arguments.discount(gamma), arguments.real("missing", missing, 2.3e-308, 1.0)
     steps = max(1, math.ceil(math.log(missing) / math.log(gamma))) if gamma > 0 else 1
     while steps > 1 and gamma ** (steps - 1) <= missing:  # where rounding of the logarithms has passed an integer
         steps -= 1

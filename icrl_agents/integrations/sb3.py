@@ -53,7 +53,8 @@ class InContextPPO(PPO):
 
     Raises:
         TypeError: If ``evaluator`` has no ``fit``.
-        ValueError: If ``window`` is not an integer ≥ 1, or is larger with a feature extractor that is trained.
+        ValueError: If ``window`` is not an integer ≥ 1, or is larger with a feature extractor that is trained; or if
+            discrete actions do not start at 0, from where Stable-Baselines3 counts them whatever their space says.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {}  # filled below, by the policies of this module
@@ -74,6 +75,11 @@ class InContextPPO(PPO):
         super().__init__(policy, env, **settings)
 
     def _setup_model(self) -> None:
+        if np.any(getattr(self.action_space, "start", 0)):
+            raise ValueError(
+                f"env: expected discrete actions from 0 on, as Stable-Baselines3 takes them, got {self.action_space}; "
+                "shift them, for instance with gymnasium.wrappers.TransformAction."
+            )
         super()._setup_model()
         self.vf_coef = 0.0  # the loss of a class that keeps its value network
         self.critic = Critic(self.evaluator, gae_lambda=self.gae_lambda, window=self.window, features=self.features)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Mapping
 from functools import partial
 from numbers import Integral
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +22,9 @@ from icrl_agents.kernels import RBF, DotProduct, Exponential
 from icrl_agents.layers.lifting import LIFTED, context_lift, lifted_features, lifted_score
 from icrl_agents.layers.memory import TemporalShiftLayer, td_step_size
 from icrl_agents.prompt import MEMORY, memory_tokens, route
+
+LARGEST_ROUNDING = 1e-3
+"""By how much rounding may move the scores of lifted features, and so attention relative to itself, without a word."""
 
 
 class MultiheadLayer(nn.Module):
@@ -76,13 +81,21 @@ class MultiheadLayer(nn.Module):
             raise ValueError(f"context: expected dimension {dim}, that of the weights, got {context.dim}.")
         tokens = memory_tokens(context, queries)
         lift = None if self.lift is None else context_lift(context, self.lift)
-        return torch.cat([_lifted(lift, tokens[..., :-MEMORY]), tokens[..., -MEMORY:]], dim=-1)
+        features = _lifted(lift, tokens[..., :-MEMORY])
+        _check_digits(lift, features)
+        return torch.cat([features, tokens[..., -MEMORY:]], dim=-1)
 
     def bind(self, context: Context) -> BoundAttention:
         """The layer's attention to the transitions of ``context``: of any states, whose memory rows are 0."""
         held = {name: weight.clone() for name, weight in self.attention.named_parameters()}
         rule = partial(self._weights, held, None if self.lift is None else context_lift(context, self.lift))
         return BoundAttention(rule, context.states.clone(), context.mask, context.states.new_ones(()))
+
+    def rule(self, context: Context) -> SoftmaxAttention:
+        """Softmax attention with the layer's score of states, x̃ᵀBx̃′, where it reads the features alone."""
+        queries, keys, _ = self.attention.in_proj_weight.detach().double().chunk(3)
+        B = (queries.mT @ keys)[:-MEMORY, :-MEMORY] / math.sqrt(len(keys))
+        return SoftmaxAttention(_Bilinear(B, None if self.lift is None else context_lift(context, self.lift)))
 
     def attend(self, bound: object, tokens: Tensor) -> Tensor:
         """Nothing: the standard attention computes its weights anew in each layer."""
@@ -110,7 +123,9 @@ class MultiheadLayer(nn.Module):
         keys: Tensor,
         mask: Tensor,
     ) -> Tensor:
-        queries, keys = (functional.pad(_lifted(lift, states), (0, MEMORY)) for states in (queries, keys))
+        queries, keys = (_lifted(lift, states) for states in (queries, keys))
+        _check_digits(lift, queries)
+        queries, keys = (functional.pad(each, (0, MEMORY)) for each in (queries, keys))
         return self._attend(held, queries, keys, mask)[1]
 
     def _attend(
@@ -141,9 +156,39 @@ class MultiheadLayer(nn.Module):
         return found, weights
 
 
+class _Bilinear(NamedTuple):
+    """The kernel exp(x̃ᵀBx̃′) of features x̃ that may be lifted."""
+
+    B: Tensor
+    lift: tuple[Tensor, Tensor] | None
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.score(x, y).exp()
+
+    def score(self, x: Tensor, y: Tensor) -> Tensor:
+        """Its logarithm, ``(*batch, m, n)``."""
+        return _lifted(self.lift, x) @ self.B.to(x) @ _lifted(self.lift, y).mT
+
+
 def _lifted(lift: tuple[Tensor, Tensor] | None, states: Tensor) -> Tensor:
     """The features of ``states``, lifted where there are a length scale and a centre to do it with."""
     return states if lift is None else lifted_features(states, *(part.to(states) for part in lift))
+
+
+def _check_digits(lift: tuple[Tensor, Tensor] | None, features: Tensor) -> None:
+    """Warns where the squares of lifted ``features`` are so large that rounding them moves the scores."""
+    if lift is None or features.numel() == 0:
+        return
+    largest = float(features.detach()[..., -2].amax())
+    moved = largest * torch.finfo(features.dtype).eps
+    if moved > LARGEST_ROUNDING:
+        warnings.warn(
+            f"states lie up to {math.sqrt(2 * largest):.3g} length scales from the mean of their context, where lifted "
+            f"features in {features.dtype} move scores by about {moved:.1g}: take a float64 context, or the layer that "
+            "was exported, which computes distances.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> MultiheadLayer:

@@ -10,7 +10,7 @@ import json
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ def compute_cells(
     kind: type[Row],
     executor: Executor,
     kept: KeptRows,
+    libraries: Sequence[str] = (),
 ) -> list[Row]:
     """Returns the rows of all cells in the order of ``cells``, whatever the order in which they were finished.
 
@@ -42,6 +43,7 @@ def compute_cells(
         kind: The dataclass of the rows.
         executor: Computes the cells that are not finished.
         kept: The rows of those that are; the others are added, each as soon as it is finished.
+        libraries: Those whose versions decide rows, beside those that all studies rest on.
 
     Raises:
         ValueError: If a task did, or a worker has other versions than this process.
@@ -50,9 +52,10 @@ def compute_cells(
         name: [kind(**row) for row in rows] for name, rows in kept.read().items() if name in cells
     }
     left = {cell: name for name, cell in cells.items() if name not in finished}
+    checked = functools.partial(_computed, tuple(libraries), installed(libraries), task)
     with (
         tqdm(total=len(cells), initial=len(finished), desc="cells", unit="cell", file=sys.stderr) as progress,
-        contextlib.closing(executor.map(functools.partial(_computed, installed(), task), list(left))) as results,
+        contextlib.closing(executor.map(checked, list(left))) as results,
     ):
         progress.set_postfix_str(f"{len(finished)} of them finished before" if finished else "")
         for cell, rows in results:
@@ -64,9 +67,11 @@ def compute_cells(
     return [row for name in cells for row in finished[name]]
 
 
-def _computed(versions: Mapping[str, str], task: Callable[[Cell], list[Row]], cell: Cell) -> list[Row]:
+def _computed(
+    libraries: tuple[str, ...], versions: Mapping[str, str], task: Callable[[Cell], list[Row]], cell: Cell
+) -> list[Row]:
     """The rows of a cell, if this worker has the versions that the rows are kept under."""
-    here = _here()
+    here = _here(libraries)
     if other := [f"{name} {here[name]}, not {versions.get(name)}" for name in here if here[name] != versions.get(name)]:
         raise ValueError(
             f"executor: a worker on {socket.gethostname()} has other versions ({'; '.join(other)}); install the same "

@@ -15,7 +15,8 @@ from typing import Any
 NOT_RESULTS = ("out", "cache", "workers", "executor", "ray_address", "tensorboard", "from_", "tolerance", "trust")
 """Settings that decide where and how a run is computed, and not what comes out."""
 _PACKAGES = ("icrl", "gymnasium", "metaworld", "mujoco", "numpy", "scipy", "torch")
-_LEARNER = "stable-baselines3"
+LEARNER = "stable-baselines3"
+"""Decides results where policies are learned, or saved ones read."""
 
 
 def describe(config: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass instance
@@ -35,7 +36,7 @@ def versions(config: Any) -> dict[str, str]:  # noqa: ANN401 - a dataclass insta
     """
     policy = str(getattr(config, "policy", ""))
     saved = policy.endswith(".zip")
-    found = installed((_LEARNER,) if saved or _study(config) == "control" else ())
+    found = installed((LEARNER,) if saved or _study(config) == "control" else ())
     return found | ({"policy": hashlib.sha256(Path(policy).read_bytes()).hexdigest()[:16]} if saved else {})
 
 
@@ -72,7 +73,7 @@ def source_digest() -> str:
     """A hash of the source of both packages: rows of changed code are not taken for those of the code as it is."""
     digest, root = hashlib.sha256(), Path(__file__).parents[2]
     for package in ("icrl_agents", "icrl_envs"):
-        for path in sorted((root / package).rglob("*.py")):
+        for path in sorted(filter(Path.is_file, (root / package).rglob("*.py"))):  # not the links that editors leave
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 

@@ -18,9 +18,9 @@ from icrl_agents.studies.results import write_figure
 COLOURS = {"TD loss": "#0b6fb8", "value error": "#d97706", "true error": "#15803d"}
 DARK = 0.3
 """Distance from the middle of the colours from which on numbers are white."""
-TICKS = (0.25, 0.5, 0.75, 1.0, 1.25, 2.0, 4.0)
 LEAST, MOST = 0.01, 100.0
 """Ratios beyond are drawn there: of what diverges they are infinite."""
+TICKS = (LEAST, 0.25, 0.5, 0.75, 1.0, 1.25, 2.0, 4.0, MOST)
 
 
 def ratios_figure(summary: Summary, path: Path) -> None:
@@ -35,6 +35,8 @@ def ratios_figure(summary: Summary, path: Path) -> None:
         shares = (np.arange(len(found.ratios)) + 0.5) / len(found.ratios)
         ratios = np.clip(np.sort(found.ratios), LEAST, MOST)
         axis.plot(shares, ratios, ".", markersize=3, color=COLOURS[measure], label=text)
+        if not np.array_equal(ratios, np.sort(found.ratios)):
+            axis.set_title(f"ratios beyond {LEAST:g} and {MOST:g} are drawn there", fontsize=8)
     axis.axhline(1.0, color="black", linewidth=0.7)
     axis.axhline(LIMIT, color="#b91c1c", linewidth=0.8, linestyle="--", label=f"{LIMIT}")
     axis.set(yscale="log", xlabel="share of cells (domain × noise), sorted", ylabel="adaptive / best fixed")

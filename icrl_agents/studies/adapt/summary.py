@@ -19,6 +19,8 @@ LIMIT = 1.25
 TUNED_ON = frozenset(sorted(DOMAINS)[::2])
 """Half of the domains: on their first seed, the bank and the settings of the choice were found."""
 _REPLICATES = 4_000
+_MOST = 1e300
+"""A logarithm in place of an infinite one, of which there is no quantile; its exponential is infinite all the same."""
 
 Method = tuple[str, str, int | None]
 """Of rows: method, kernel and depth; the last two are empty where the method chooses them."""
@@ -30,8 +32,8 @@ class Comparison:
 
     Args:
         ratios: One per cell.
-        mean: Their geometric mean.
-        low: Lower end of its 95 % interval, a bootstrap over domains; NaN of one domain alone.
+        mean: Their geometric mean; NaN where one is 0 and another one infinite.
+        low: Lower end of its 95 % interval, a bootstrap over domains; NaN of one domain alone, or without a mean.
         high: Upper end.
     """
 
@@ -42,12 +44,12 @@ class Comparison:
 
     @property
     def has_interval(self) -> bool:
-        """Whether there are several domains to draw from."""
+        """Whether there are a mean and several domains to draw from."""
         return not math.isnan(self.low)
 
     def brief(self) -> str:
         """Mean and interval."""
-        return f"{self.mean:.3f}" + (f" [{self.low:.3f}, {self.high:.3f}]" if self.has_interval else "")
+        return _number(self.mean) + (f" [{self.low:.3f}, {self.high:.3f}]" if self.has_interval else "")
 
     def __str__(self) -> str:
         """Mean, interval, worst ratio, and how many cells lie above 1.25."""
@@ -136,7 +138,7 @@ def _ratios(losses: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.divide(losses, others, out=np.ones_like(losses), where=losses != others)
 
 
-@np.errstate(divide="ignore", invalid="ignore")  # of ratios that are 0 or infinite
+@np.errstate(divide="ignore", invalid="ignore", over="ignore")  # of ratios that are 0 or infinite
 def _comparison(ratios: np.ndarray, cells: Sequence[tuple[str, str]]) -> Comparison:
     logs = np.log(ratios)
     domains = list(dict.fromkeys(domain for domain, _ in cells))
@@ -145,7 +147,8 @@ def _comparison(ratios: np.ndarray, cells: Sequence[tuple[str, str]]) -> Compari
     )
     drawn = np.random.default_rng(0).integers(len(domains), size=(_REPLICATES, len(domains)))
     totals = sums[drawn].sum(1)
-    low, high = np.exp(np.quantile(totals[:, 0] / totals[:, 1], [0.025, 0.975]))
+    means = np.clip(totals[:, 0] / totals[:, 1], -_MOST, _MOST)
+    low, high = np.exp(np.quantile(means, [0.025, 0.975]))
     low, high = (low, high) if len(domains) > 1 else (np.nan, np.nan)
     return Comparison(ratios, float(np.exp(logs.mean())), float(low), float(high))
 
@@ -154,6 +157,11 @@ def _name(fixed: Method) -> str:
     return f"{fixed[1]}, L={fixed[2]}"
 
 
+def _number(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f}"
+
+
+@np.errstate(divide="ignore", invalid="ignore")  # as in ``_comparison``
 def _source_lines(sources: dict[str, Comparison]) -> list[str]:
     if not sources:
         return []
@@ -162,4 +170,4 @@ def _source_lines(sources: dict[str, Comparison]) -> list[str]:
     won = f" ({sum(each.high < 1 for each in judged)} of {len(judged)} beaten)" if judged else ""
     overall = float(np.exp(np.log(means).mean()))
     what = f"adaptive / fixed on one source domain{won}"
-    return [f"{'':11}  {what:66}  {overall:.3f}, by source {means.min():.3f} to {means.max():.3f}"]
+    return [f"{'':11}  {what:66}  {_number(overall)}, by source {_number(means.min())} to {_number(means.max())}"]

@@ -9,7 +9,7 @@ from icrl_agents.extras import import_extra
 from icrl_agents.machine import check_device
 from icrl_agents.studies.cells import CELLS, KeptRows, compute_cells
 from icrl_agents.studies.control.config import EARLY, EPISODES, ControlConfig
-from icrl_agents.studies.description import identity
+from icrl_agents.studies.description import LEARNER, identity
 from icrl_agents.studies.results import opened_folder, write_rows
 
 _CAPTION = f"""
@@ -42,7 +42,7 @@ def run(config: ControlConfig) -> None:
         needed = any(cell.critic == "pretrained" for cell in cells.values())
         pretrained = pretrained_critic(folder / "pretrained") if needed else None
         work = functools.partial(train, device=config.device, pretrained=pretrained)
-        rows = compute_cells(work, cells, Row, where, KeptRows(folder / CELLS, identity(config)))
+        rows = compute_cells(work, cells, Row, where, KeptRows(folder / CELLS, identity(config)), (LEARNER,))
         write_rows(folder, rows)
         summary = Summary(rows)
         curves_figure(summary, folder / "curves.png")

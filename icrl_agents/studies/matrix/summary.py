@@ -61,7 +61,8 @@ def ratio_of_means(tops: Sequence[float], bottoms: Sequence[float], *, smallest:
     n = len(top)
     if bottom.mean() < smallest:
         return Ratio(math.nan)
-    mean = float(top.mean() / bottom.mean())
+    with np.errstate(invalid="ignore"):  # infinite over infinite is no ratio
+        mean = float(top.mean() / bottom.mean())
     if n < 2 or not 0 < mean < math.inf or ((bottom.sum() - bottom) / (n - 1) < smallest).any():
         return Ratio(mean)
     logs = np.log((top.sum() - top) / (bottom.sum() - bottom))

@@ -154,9 +154,16 @@ def gathered(request: Request, cache: Path) -> Trajectories:
 
 
 def default_cache() -> Path:
-    """The user's cache folder for trajectories: in ``$XDG_CACHE_HOME`` if that is absolute, else in ``~/.cache``."""
+    """The user's cache folder for trajectories: in ``$XDG_CACHE_HOME`` if that is absolute, else in ``~/.cache``.
+
+    Raises:
+        ValueError: If the user has no home folder.
+    """
     root = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (root if root.is_absolute() else Path.home() / ".cache") / "icrl" / "trajectories"
+    try:
+        return (root if root.is_absolute() else Path.home() / ".cache") / "icrl" / "trajectories"
+    except RuntimeError as error:
+        raise ValueError(f"cache: {str(error).rstrip('.')}; choose a folder with --cache.") from None
 
 
 def _kept(path: Path, request: Request) -> Trajectories | None:
