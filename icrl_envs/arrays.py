@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from icrl_envs import arguments
+
 DOUBTFUL = 1e-9
 """Below it, a probability may be what a solver leaves of 0."""
 ROUNDING = 1e-14
@@ -50,8 +52,7 @@ def without_transient(transition_matrix: np.ndarray, mu: np.ndarray) -> np.ndarr
 
 def real_array(name: str, value: object, rank: int, *, empty: bool = False) -> np.ndarray:
     """Return ``value`` in float64 with ``rank`` axes, none of them empty unless ``empty``; not copied if it is that."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name} must be an array of real numbers with {rank} axes; got a masked array.")
+    arguments.unmasked(name, value)
     try:
         given = np.asarray(value)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:  # the last of a tensor with a gradient

@@ -50,7 +50,8 @@ def test_rows_that_almost_sum_to_1_are_made_to_and_copies_stay_equal():
     [
         ([1j, 2], TypeError, "rewards must be an array of real numbers .* got an array of complex128"),
         (["1", "2"], TypeError, "got an array of <U1"),
-        (np.ma.masked_array([1.0, 2.0], mask=[True, False]), TypeError, "got a masked array"),
+        ([np.ma.masked_array([1.0, 2.0], mask=[True, False])], TypeError, "the mask of a masked array would be lost"),
+        (np.ma.masked_array([1.0, 2.0], mask=[True, False]), TypeError, "the mask of a masked array would be lost"),
         ([2**53 + 1, 2], ValueError, "rewards must be numbers that float64 holds; got integers beyond"),
     ],
 )
