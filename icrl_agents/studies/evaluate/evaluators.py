@@ -62,11 +62,11 @@ def chosen_width(config: EvaluateConfig, make: Callable[[Kernel], Evaluator], ep
     halves = [context_of(config, fold) for fold in folds]
 
     def loss(width: float) -> float:
-        losses = []
-        for own, other in (halves, halves[::-1]):
-            value = _sound(make(kernel_of(config, own, width)), own)
-            losses.append(math.inf if value is None else _loss(config, value, other))
-        return sum(losses)
+        evaluators = [make(kernel_of(config, half, width)) for half in halves]
+        return sum(
+            _held_out_loss(config, evaluator, own, other)
+            for evaluator, own, other in zip(evaluators, halves, halves[::-1], strict=True)
+        )
 
     return min(WIDTHS, key=loss)
 
@@ -80,14 +80,14 @@ def fitted(evaluator: Evaluator, context: Context) -> ValueFunction | None:
         return None
 
 
-def _sound(evaluator: Evaluator, context: Context) -> ValueFunction | None:
-    """The value function, or None if there is none or its sweeps do not contract."""
+def _held_out_loss(config: EvaluateConfig, evaluator: Evaluator, own: Context, other: Context) -> float:
+    """The loss on ``other`` of a fit on ``own``; inf if there is none, sweeps do not contract, or values are beyond."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", RuntimeWarning)
-            return evaluator.fit(context)
+            return _loss(config, evaluator.fit(own), other)
     except (DivergenceError, ValueError, RuntimeWarning):
-        return None
+        return math.inf
 
 
 def _loss(config: EvaluateConfig, value: ValueFunction, context: Context) -> float:
