@@ -11,14 +11,14 @@ from torch import Tensor, nn
 
 from icrl_agents.arrays import held
 from icrl_agents.blockwise import row_blocks
-from icrl_agents.kernels import RBF, Kernel, Laplace, ProductLaplace
+from icrl_agents.kernels import RBF, Identity, Kernel, Laplace, Linear, ProductLaplace, ReLU
 from icrl_agents.magnitudes import widened
 
 FAR = 1e3
 """Scores this far below 0 lose so many digits of float32 that softmax takes them in float64."""
 
-_REPEATED = 1e-2
-"""Largest relative difference between what a kernel gives twice: that of rounding is smaller, of dropout larger."""
+_DIFFERENT, _ROUNDING = 1e-2, 1e-5
+"""Differences between what a kernel gives for the same states, to these and to the largest of them, above rounding."""
 
 
 def check_kernel(kernel: Kernel) -> Kernel:
@@ -36,29 +36,35 @@ def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
     A module without such a method keeps the weights that it has now.
 
     Raises:
-        ValueError: If such a module gives random numbers.
+        ValueError: If a kernel without such a method is no function of two states.
     """
     bind = getattr(kernel, "bind", None)
     if bind is not None:
         return bind(keys, mask)
-    if not isinstance(kernel, nn.Module):
-        return kernel
-    bound = held(kernel)
-    if kernel.training:
-        _check_repeats(bound, keys[..., :2, :].detach())
+    bound = held(kernel) if isinstance(kernel, nn.Module) else kernel
+    if not isinstance(kernel, (Identity, Linear, ReLU)):
+        _check_pairwise(bound, keys.detach())
     return bound
 
 
 @torch.no_grad()
-def _check_repeats(kernel: Kernel, states: Tensor) -> None:
-    """Raises ValueError if κ of one state and others is not the same whenever it is asked for."""
-    if states.numel() == 0:
+def _check_pairwise(kernel: Kernel, keys: Tensor) -> None:
+    """Raises ValueError if κ of a few states is another one beside others, or when it is asked for again."""
+    n = keys.shape[-2]
+    if keys.numel() == 0:
         return
-    some, again = kernel_matrix(kernel, states, states), kernel_matrix(kernel, states, states)
-    if not torch.allclose(some, again, rtol=_REPEATED, atol=_REPEATED * float(some.abs().max()), equal_nan=True):
+    some = keys[..., torch.linspace(0, n - 1, min(n, 8)).long(), :]
+    few = some[..., : (some.shape[-2] + 1) // 2, :]
+    alone, again = kernel_matrix(kernel, few, few), kernel_matrix(kernel, few, few)
+    among = kernel_matrix(kernel, some, some)[..., : few.shape[-2], : few.shape[-2]]
+    rounding = _ROUNDING * float(alone.nan_to_num(posinf=0.0, neginf=0.0).abs().max())  # padding may have any κ
+    repeats = torch.allclose(again, alone, rtol=0.0, atol=rounding, equal_nan=True)
+    if not (repeats and torch.allclose(among, alone, rtol=_DIFFERENT, atol=rounding, equal_nan=True)):
         raise ValueError(
-            "kernel: gives other numbers each time it is asked, as with dropout; expected a function of two states. "
-            "Call its eval()."
+            "kernel: gives the same states other numbers beside other states, or each time it is asked, as with batch "
+            "or spectral normalisation or dropout in training, or a width that is found anew in every call; expected a "
+            "function of two states. Call its eval(), or give it a method bind(keys, mask) that returns the kernel of "
+            "one context."
         )
 
 

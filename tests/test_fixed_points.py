@@ -92,7 +92,7 @@ def test_gradients_of_gradients_of_a_limit_are_refused_where_its_kernel_is_not_h
     rewards = SEVERAL.rewards.clone().requires_grad_(True)
     context = Context(SEVERAL.states, rewards, SEVERAL.discounts, SEVERAL.next_states)
     value = WeightedSoftmaxTD(Laplace(0.3), math.inf).fit(context)(QUERIES).sum()
-    with pytest.raises(NotImplementedError, match="num_sweeps=inf: gradients of gradients are not there"):
+    with pytest.raises(NotImplementedError, match="num_sweeps=inf: there are no gradients of gradients"):
         torch.autograd.grad(value, rewards, create_graph=True)
 
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
 from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
@@ -146,14 +147,37 @@ def test_a_kernel_is_kept_with_what_it_lists_what_it_did_not_register_and_when_i
     assert torch.equal(value(queries), before)
 
 
-def test_a_kernel_with_dropout_is_refused_until_it_is_to_be_evaluated():
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.Dropout(0.5),
+        lambda: nn.BatchNorm1d(2).double(),
+        lambda: nn.Sequential(nn.Linear(2, 32), spectral_norm(nn.Linear(32, 16))).double(),
+    ],
+    ids=["dropout", "batch normalisation", "spectral normalisation"],
+)
+def test_a_kernel_in_training_mode_is_refused_where_that_makes_it_no_function_of_two_states(layer):
     torch.manual_seed(0)
     kernel = Learned()
-    kernel.features.append(nn.Dropout(0.5))
+    kernel.features.append(layer())
     context = Context.from_episodes([Episode(np.eye(5, 2), np.ones(4))], 0.9)
-    with pytest.raises(ValueError, match=r"kernel: gives other numbers each time it is asked, as with dropout"):
+    with pytest.raises(ValueError, match=r"kernel: gives the same states other numbers .* Call its eval\(\)"):
         KernelTD(kernel, 5).fit(context)
-    KernelTD(kernel.eval(), 5).fit(context)
+    value = KernelTD(kernel.eval(), 5).fit(context)
+    torch.testing.assert_close(value(context.states)[:2], value(context.states[:2]))
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        lambda x, y: 0.5 * RBF("median")(x, y),
+        lambda x, y: torch.exp(-(x - x.mean(-2, keepdim=True)) @ (y - y.mean(-2, keepdim=True)).mT),
+    ],
+)
+def test_a_kernel_whose_scale_is_found_anew_in_every_call_is_refused(kernel):
+    context = Context.from_episodes([Episode(np.arange(10.0)[:, None] ** 2, np.ones(9))], 0.9)
+    with pytest.raises(ValueError, match=r"a width that is found anew in every call; expected a function of two"):
+        WeightedSoftmaxTD(kernel, 5).fit(context)
 
 
 def test_a_median_width_is_a_constant_to_gradients():

@@ -229,3 +229,13 @@ def test_small_values_count_beside_large_ones_elsewhere():
     optimum = FiniteMDP(apart, [[1e6, 0], [1e-6, 2e-6]], GAMMA).optimum()
     assert optimum.policy.tolist() == [0, 1]
     np.testing.assert_allclose(optimum.values, [1e7, 2e-5])
+
+
+def test_a_pair_tried_once_beside_one_tried_200_000_times_has_its_own_value():
+    mdp = FiniteMDP.random(3, 2, 0.5, np.random.default_rng(0))
+    states, actions = np.divmod(np.repeat(np.arange(6), [1, 200_000, 1, 10, 1, 10]), 2)
+    next_states = (states + 1) % 3
+    found = policy_iteration(Experience(states, actions, mdp.rewards[states, actions], next_states, 3, 2), gamma=0.5)
+    turning = np.tile(np.roll(np.eye(3), 1, axis=1)[:, None], (1, 2, 1))
+    values = FiniteMDP(turning, mdp.rewards, 0.5).optimum().values
+    np.testing.assert_allclose(found.action_values, mdp.rewards + 0.5 * turning @ values, atol=1e-9)

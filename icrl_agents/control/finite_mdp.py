@@ -75,11 +75,14 @@ class Experience:
         if not np.isfinite(self.rewards).all():
             raise ValueError("rewards: expected finite numbers, got NaN or inf.")
 
+    def visits(self) -> np.ndarray:
+        """How often each pair was tried, in the order of ``s·A + a``, ``(S·A,)``."""
+        pairs = self.states * self.num_actions + self.actions
+        return np.bincount(pairs, minlength=self.num_states * self.num_actions)
+
     def untried(self) -> np.ndarray:
         """Pairs that were never tried, as numbers s·A + a, in order."""
-        return np.setdiff1d(
-            np.arange(self.num_states * self.num_actions), self.states * self.num_actions + self.actions
-        )
+        return np.flatnonzero(self.visits() == 0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -80,7 +80,8 @@ def policy_iteration(
     """
     if isinstance(evaluator, MonteCarlo):
         raise TypeError("evaluator: expected one that bootstraps, got MonteCarlo: transitions have no returns.")
-    evaluator = _default_evaluator(gamma) if evaluator is None else check_evaluator(evaluator)
+    if evaluator is not None:
+        check_evaluator(evaluator)
     if not isinstance(experience, Experience):
         raise TypeError(f"experience must be an Experience, such as FiniteMDP.experience gives; got {experience!r}.")
     S, A = experience.num_states, experience.num_actions
@@ -95,6 +96,8 @@ def policy_iteration(
             f"experience: expected every action in every state, but {len(untried)} of {S * A} pairs were never tried, "
             f"such as action {a} in state {s}."
         )
+    if evaluator is None:
+        evaluator = _default_evaluator(arguments.discount(gamma), phi, experience.visits())
     policy, rounds = np.zeros(S, dtype=np.int64), 0
     while True:
         value = evaluator.fit(action_value_context(experience, policy, phi, arguments.discount(gamma)))
@@ -123,9 +126,17 @@ def action_value_context(experience: Experience, policy: np.ndarray, phi: torch.
     return Context(phi[pairs], experience.rewards, discounts, phi[following], contiguous=unlinked)
 
 
-def _default_evaluator(gamma: float) -> WeightedSoftmaxTD:
-    sweeps = max(FEWEST_SWEEPS, horizon(gamma, MISSING))
-    return WeightedSoftmaxTD(RBF(LENGTH_SCALE), math.inf if sweeps > MOST_SWEEPS else sweeps)
+def _default_evaluator(gamma: float, phi: torch.Tensor, visits: np.ndarray) -> WeightedSoftmaxTD:
+    """Softmax TD whose sweeps leave at most ``MISSING`` of the values of these pairs, visited so often.
+
+    A sweep maps an error e of the pairs' values to (I − W + γWP)e, where W is what pairs attend to each other. Its rows
+    sum to 1, so that with d = min_s W(s, s) the error's largest entry shrinks by γ + 2(1 − d) or more.
+    """
+    kernel = RBF(LENGTH_SCALE)
+    weights = kernel(phi.double(), phi.double()) * torch.from_numpy(visits)
+    rate = gamma + 2.0 * (1.0 - float((weights.diagonal() / weights.sum(-1)).min()))
+    sweeps = max(FEWEST_SWEEPS, horizon(rate, MISSING)) if rate < 1.0 else MOST_SWEEPS + 1
+    return WeightedSoftmaxTD(kernel, math.inf if sweeps > MOST_SWEEPS else sweeps)
 
 
 def pair_features(num_states: int, num_actions: int) -> np.ndarray:

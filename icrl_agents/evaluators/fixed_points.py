@@ -77,7 +77,7 @@ def _differentiable(product: Callable[[Tensor], Tensor], w: Tensor, right: Tenso
     def solved(gradient: Tensor) -> Tensor:
         if torch.is_grad_enabled():
             raise NotImplementedError(
-                "num_sweeps=inf: gradients of gradients are not there where the kernel matrix does not fit into memory; "
+                "num_sweeps=inf: there are no gradients of gradients where the kernel matrix does not fit into memory; "
                 "expected create_graph=False, a shorter context or finite depth."
             )
         return gmres(lambda v: torch.autograd.grad(end, start, v, retain_graph=True)[0], gradient)
