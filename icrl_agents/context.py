@@ -331,16 +331,27 @@ class Context:
             The returns, ``(*batch, n)``, which take nothing beyond a truncation, and the number of rewards
             in each, ``(*batch, n)``: infinite where the trajectory terminates, so that nothing is missing.
         """
-        returns, tails = torch.zeros_like(self.rewards), torch.zeros_like(self.rewards)
-        following = self.rewards.new_zeros(self.rewards.shape[:-1])
-        tail = following.clone()
-        for k in range(len(self) - 1, -1, -1):
-            continues = self.contiguous[..., k]
-            following = self.rewards[..., k] + self.discounts[..., k] * following.masked_fill(~continues, 0.0)
-            tail = 1.0 + tail.masked_fill(~continues, 0.0)
-            tail = tail.masked_fill(self.discounts[..., k] == 0, float("inf"))
-            returns[..., k], tails[..., k] = following, tail
+        linked = self.contiguous.to(self.rewards)
+        returns = _summed_ahead(self.rewards, self.discounts * linked)
+        tails = _summed_ahead(torch.ones_like(self.rewards), linked)
+        terminal = _summed_ahead((self.discounts == 0).to(self.rewards), linked)
+        tails = tails.masked_fill(terminal > 0, float("inf"))
         return returns.masked_fill(~self.mask, 0.0), tails.masked_fill(~self.mask, 0.0)
+
+
+def _summed_ahead(terms: Tensor, decay: Tensor) -> Tensor:
+    """s_k = terms_k + decay_k s_{k+1}, ``(*batch, n)``, by doubling, in log₂ n steps."""
+    span = 1
+    while span < terms.shape[-1] and bool(decay.any()):
+        terms = terms + (decay * _ahead(terms, span)).masked_fill(decay == 0, 0.0)  # of what overflows too
+        decay = decay * _ahead(decay, span)
+        span *= 2
+    return terms
+
+
+def _ahead(numbers: Tensor, steps: int) -> Tensor:
+    """Number k becomes number k + ``steps``, 0 where there is none."""
+    return torch.nn.functional.pad(numbers[..., steps:], (0, steps))
 
 
 def _discount(gamma: float) -> float:

@@ -1,8 +1,9 @@
 """Iterations that do not converge: noticed from what a fit has computed anyway, and only then measured.
 
-Where attention is diagonal enough, weighted softmax TD keeps |v| ≤ r_max/(1 − γ), as every policy does (arXiv
-2605.07333, convergence). Other iterations have no such bound; of them, the growth of their TD errors is watched. Nor
-is there one at γ = 1: where no transition that ends is reached, values grow by as much in every sweep, for ever.
+Where attention is diagonal enough, weighted softmax TD approaches |v| ≤ r_max/(1 − γ), as every policy has it (arXiv
+2605.07333, convergence); sweeps on the way there were seen 5 % beyond it. Other iterations have no such bound; of
+them, the growth of their TD errors is watched. Nor is there one at γ = 1: where no transition that ends is reached,
+values grow by as much in every sweep, for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ FACTOR = 10.0
 """Values beyond this many times r_max/(1 − γ) are an error; less is a warning, where the
 spectral radius is not below 1 or they are beyond twice the bound: a contracting kernel may extrapolate a little."""
 GROWTH = 1e6
-"""TD errors that have grown this much are an error; by more than 2 and by its spectral radius, a warning."""
+"""TD errors that have grown this much are an error; by more than 2 and by its spectral radius, or by more than
+``FACTOR`` where no bound says how far values may go, a warning."""
 _GROWN, _EXCEEDED, _FAR, _NOTICEABLE, _SHORTEST = 2.0, 1.001, 2.0, 1.05, 10
 _SETTLED, _ENDLESS = 1e-3, 1e-5
 """At γ = 1, values have settled where a sweep changes them by no more than this share of what the first one did; a
@@ -168,12 +170,13 @@ def _warned(suspect: _Suspect) -> bool:
     steps, values, bound, gamma, unit, number, measure = suspect
     depth, growth = len(steps), float(steps[-1] / _positive(steps[0]))
     beyond = values is not None and bool((values > _EXCEEDED * bound).any())
-    if not beyond and measure is None and depth < _SHORTEST:
+    grown = values is None and growth > FACTOR
+    if not beyond and not grown and measure is None and depth < _SHORTEST:
         return False
     measured = _measured(steps, number, measure)
     far = values is not None and bool((values > _FAR * bound).any())
     stalls = beyond and measured.spectral_radius > 1.0 - 1e-9
-    if not far and not stalls and measured.spectral_radius < _NOTICEABLE ** (1.0 / depth):
+    if not far and not stalls and not grown and measured.spectral_radius < _NOTICEABLE ** (1.0 / depth):
         return False
     found = f"TD errors have grown {growth:.3g}-fold in {depth} {unit}s"
     if values is not None and beyond:
@@ -195,7 +198,9 @@ def _message(found: str, measured: Measured, gamma: float, unit: str) -> str:
     numbers = f"spectral radius {radius:.6g}"
     if diagonality is not None:
         numbers += f", kernel diagonality {diagonality:.3g}; more than (1 + γ)/2 = {(1 + gamma) / 2:.4g} would suffice"
-    verdict = "does not contract" if radius > 1.0 - 1e-9 else "contracts, but not to values that a policy could have,"
+    verdict = (
+        "does not contract" if radius > 1.0 - 1e-9 else "contracts, but not yet to values that a policy could have,"
+    )
     return f"{found}: the iteration {verdict} on this context ({numbers}); {_REMEDY.format(unit=unit)}."
 
 

@@ -8,9 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import floating
+from icrl_agents.arrays import floating, take_rows
 from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context
+from icrl_agents.distinct import group_rows
+
+_SHORT = 1_000
+"""Shorter contexts are not searched for equal rows: all pairs cost less."""
 
 
 def features(states: Tensor) -> Tensor:
@@ -73,8 +77,7 @@ def num_transitions(context: Context) -> Tensor:
 def stable_step_size(context: Context, readers: Tensor, directions: Tensor) -> Tensor:
     """Step size α = n / max_k Σ_i |readers_iᵀ directions_k|, ``(*batch,)``; n where nothing is reached.
 
-    A product is how much v(x_i), or δ_i, moves when transition k has δ_k = 1 and α = n. They are never held all at
-    once.
+    A product is how much v(x_i), or δ_i, moves when transition k has δ_k = 1 and α = n.
 
     Args:
         context: n valid transitions.
@@ -82,11 +85,39 @@ def stable_step_size(context: Context, readers: Tensor, directions: Tensor) -> T
         directions: ``(*batch, n, D)``.
     """
     n = num_transitions(context)
-    if len(context) == 0:
-        return n
-    blocks = row_blocks(directions, readers.shape[-2] * n.numel())
-    largest = torch.stack([(block @ readers.mT).abs().sum(-1).amax(-1) for block in blocks]).amax(0)
+    largest = largest_reach(readers, directions)
     return n / torch.where(largest > 0, largest, 1.0)
+
+
+def largest_reach(readers: Tensor, directions: Tensor) -> Tensor:
+    """max_k Σ_i |readers_iᵀ directions_k|, ``(*batch,)``, of rows ``(*batch, n, D)``; 0 of none.
+
+    Products are never held all at once. Equal rows are taken once, so that n may be large where they are few.
+    """
+    batch, n = readers.shape[:-2], readers.shape[-2]
+    if n == 0:
+        return readers.new_zeros(batch)
+    readers, counts = _once(readers)
+    directions, _ = _once(directions)
+    blocks = row_blocks(directions, readers.shape[-2] * batch.numel())
+    products = ((block @ readers.mT).abs() for block in blocks)
+    sums = (each if counts is None else each * counts[..., None, :] for each in products)
+    return torch.stack([each.sum(-1).amax(-1) for each in sums]).amax(0)
+
+
+def _once(rows: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The distinct ones of ``rows (*batch, n, D)`` and how often each is there, ``(*batch, G)``; 0 beyond them.
+
+    Rows as they are, and None, where that gains little or a gradient is taken, which is each row's own.
+    """
+    n = rows.shape[-2]
+    if n < _SHORT or rows.requires_grad:
+        return rows, None
+    groups = group_rows(rows)
+    if groups.first.shape[-1] > n // 2:
+        return rows, None
+    counts = rows.new_zeros(groups.first.shape).scatter_add(-1, groups.group, torch.ones_like(rows[..., 0]))
+    return take_rows(rows, groups.first), counts
 
 
 def check_lambda(lambda_: float) -> float:

@@ -11,14 +11,18 @@ from torch import Tensor, nn
 
 from icrl_agents.arrays import held
 from icrl_agents.blockwise import row_blocks
-from icrl_agents.kernels import RBF, Identity, Kernel, Laplace, Linear, ProductLaplace, ReLU
+from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Kernel, Laplace, Linear, ProductLaplace, ReLU
 from icrl_agents.magnitudes import widened
+from icrl_agents.pure import depends_on_call, some_rows
+
+OWN = (RBF, DotProduct, Exponential, Identity, Laplace, Linear, ProductLaplace, ReLU)
+"""Kernels that are known to be functions of two states."""
+
+_SCORE = 1e-2
+"""Differences between a score and log κ above rounding."""
 
 FAR = 1e3
 """Scores this far below 0 lose so many digits of float32 that softmax takes them in float64."""
-
-_DIFFERENT, _ROUNDING = 1e-2, 1e-5
-"""Differences between what a kernel gives for the same states, to these and to the largest of them, above rounding."""
 
 
 def check_kernel(kernel: Kernel) -> Kernel:
@@ -33,39 +37,54 @@ def check_kernel(kernel: Kernel) -> Kernel:
 def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
     """The kernel for one context: of a kernel whose scale is the context's, one with a fixed scale.
 
-    A module without such a method keeps the weights that it has now.
+    A module keeps the weights that it has now.
 
     Raises:
-        ValueError: If a kernel without such a method is no function of two states.
+        ValueError: If a kernel of one's own is no function of two states, writes into them, or has another score.
     """
     bind = getattr(kernel, "bind", None)
-    if bind is not None:
-        return bind(keys, mask)
-    bound = held(kernel) if isinstance(kernel, nn.Module) else kernel
-    if not isinstance(kernel, (Identity, Linear, ReLU)):
-        _check_pairwise(bound, keys.detach())
+    bound = kernel if bind is None else bind(keys, mask)
+    if type(kernel) in OWN:
+        return bound
+    bound = held(bound) if isinstance(bound, nn.Module) else bound
+    _check_pairwise(bound, keys.detach())
     return bound
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
 def _check_pairwise(kernel: Kernel, keys: Tensor) -> None:
     """Raises ValueError if κ of a few states is another one beside others, or when it is asked for again."""
-    n = keys.shape[-2]
     if keys.numel() == 0:
         return
-    some = keys[..., torch.linspace(0, n - 1, min(n, 8)).long(), :]
-    few = some[..., : (some.shape[-2] + 1) // 2, :]
+    some, few = some_rows(keys)
+    untouched = some._version
     alone, again = kernel_matrix(kernel, few, few), kernel_matrix(kernel, few, few)
-    among = kernel_matrix(kernel, some, some)[..., : few.shape[-2], : few.shape[-2]]
-    rounding = _ROUNDING * float(alone.nan_to_num(posinf=0.0, neginf=0.0).abs().max())  # padding may have any κ
-    repeats = torch.allclose(again, alone, rtol=0.0, atol=rounding, equal_nan=True)
-    if not (repeats and torch.allclose(among, alone, rtol=_DIFFERENT, atol=rounding, equal_nan=True)):
+    whole = kernel_matrix(kernel, some, some)
+    among = whole[..., : few.shape[-2], : few.shape[-2]]
+    if some._version != untouched:
+        raise ValueError(
+            "kernel: writes into the states that it is given, as clamp_ and ReLU(inplace=True) do; expected a function "
+            "that leaves them as they are."
+        )
+    if depends_on_call(alone, again, among):
         raise ValueError(
             "kernel: gives the same states other numbers beside other states, or each time it is asked, as with batch "
             "or spectral normalisation or dropout in training, or a width that is found anew in every call; expected a "
             "function of two states. Call its eval(), or give it a method bind(keys, mask) that returns the kernel of "
             "one context."
         )
+    if hasattr(kernel, "score") and _differ(kernel_matrix(kernel.score, some, some), whole):  # type: ignore[attr]
+        raise ValueError(
+            "kernel: its score is not the logarithm of what it gives, as where a class that inherits one overrides "
+            "forward alone; softmax attention takes the score. Override both, or let a module call the other kernel."
+        )
+
+
+def _differ(scores: Tensor, kappa: Tensor) -> bool:
+    """Whether scores, up to a constant, are another logarithm than that of κ, where κ is neither 0 nor overflows."""
+    gaps = (scores - kappa.log())[(kappa > torch.finfo(kappa.dtype).tiny) & torch.isfinite(kappa)]
+    return gaps.numel() > 0 and not float(gaps.max() - gaps.min()) <= _SCORE
 
 
 def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:

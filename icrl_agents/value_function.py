@@ -28,7 +28,7 @@ class Evaluator(Protocol):
     """A function operator: a context in, a value function out."""
 
     def fit(self, context: Context) -> ValueFunction:
-        """Returns the value function inferred from ``context``."""
+        """Returns the value function inferred from ``context``: a new one on each call, which leaves it as it is."""
         ...
 
 

@@ -79,17 +79,22 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
             options: ``{"task_seed": k}`` goes over to task k.
 
         Raises:
-            ValueError: If an option is unknown, the environment has a fixed process and cannot draw tasks, or the one
-                that it draws has another observation space.
+            ValueError: If an option is unknown, the environment has a fixed process and cannot draw tasks, the one
+                that it draws has another observation space, or a process observes one array again and again.
         """
         task_seed = arguments.reset_task_seed(options)
         process = self.process if task_seed is None else self._drawn(task_seed)
         super().reset(seed=seed)
         self.process = process
         self.task_seed = self.task_seed if task_seed is None else task_seed
-        self._state = process.sample_start(self.np_random)
+        self._state = copy.deepcopy(process.sample_start(self.np_random))  # whose steps may write into it
         self._running = True
-        return process.observe(self._state), self._info()
+        observation = process.observe(self._state)
+        if np.may_share_memory(observation, process.observe(self._state)):
+            raise ValueError(
+                "process must observe a new array on each call; got one that later steps write into: return a copy."
+            )
+        return observation, self._info()
 
     def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Move one step on; the only action is 0.

@@ -4,7 +4,7 @@ import difflib
 import math
 import numbers
 import operator
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,3 +191,30 @@ def unmasked(name: str, value: Any) -> None:  # noqa: ANN401 (anything array-lik
         raise TypeError(
             f"{name}: the mask of a masked array would be lost; pass its .data, and the mask where one goes."
         )
+
+
+def same_kind(processes: Sequence[Any], kind: type, *names: str) -> None:
+    """Raise ValueError if there are no processes, or they do not all sample and observe as ``kind``, or differ.
+
+    Args:
+        processes: Of that kind or of a class that inherits it.
+        kind: Of which a batch makes all steps itself.
+        names: Attributes that are the same in all of them.
+    """
+    if len(processes) == 0:
+        raise ValueError("processes must be a list of at least one process; got none.")
+    for process in processes:
+        for method in ("sample_start", "sample_step", "observe"):
+            if getattr(type(process), method, None) is not getattr(kind, method):
+                raise ValueError(
+                    f"processes must {method} as {kind.__name__} does, whose batch makes all steps itself; got a "
+                    f"{type(process).__name__}, which would be ignored. Step each of them, as a ProcessEnv does."
+                )
+    for name in names:
+        first, *others = map(operator.attrgetter(name), processes)
+        for index, other in enumerate(others, start=1):
+            if other != first:
+                raise ValueError(
+                    f"processes must have the same {name}; got {first!r} at index 0 and {other!r} at index {index}. "
+                    "Make a batch of each kind."
+                )

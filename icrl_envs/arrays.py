@@ -6,8 +6,6 @@ import numpy as np
 
 from icrl_envs import arguments
 
-DOUBTFUL = 1e-9
-"""Below it, a probability may be what a solver leaves of 0."""
 ROUNDING = 1e-14
 """Rows whose sums are as close to 1 are left as they are, so that copies stay equal."""
 
@@ -31,23 +29,6 @@ def chain_arrays(given: Any, batch_axes: int) -> dict[str, np.ndarray]:  # noqa:
     for name, title in (("transition_matrix", "each row of transition_matrix"), ("start", "start")):
         arrays[name] = distributions(title, arrays[name])
     return arrays
-
-
-def without_transient(transition_matrix: np.ndarray, mu: np.ndarray) -> np.ndarray:
-    """Return stationary distributions ``(*N, S)`` that are exactly 0 where no path leads from the likeliest state.
-
-    A solver leaves 1e-17 there, which a kernel that falls off faster would make the whole of an attention.
-    """
-    if (mu > DOUBTFUL).all():
-        return mu
-    steps, reached = (transition_matrix > 0).astype(float), mu == mu.max(-1, keepdims=True)
-    while True:
-        further = reached | ((reached[..., None, :].astype(float) @ steps)[..., 0, :] > 0)
-        if (further == reached).all():
-            break
-        reached = further
-    mu = np.where(reached, mu, 0.0)
-    return mu / mu.sum(-1, keepdims=True)
 
 
 def real_array(name: str, value: object, rank: int, *, empty: bool = False) -> np.ndarray:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
 from icrl_envs import arguments
-from icrl_envs.arrays import chain_arrays, kept, read_only, without_transient
-from icrl_envs.elimination import ILL_CONDITIONED, eliminated_differential, eliminated_stationary
+from icrl_envs.arrays import chain_arrays, kept, read_only
+from icrl_envs.elimination import DOUBTFUL, ILL_CONDITIONED, eliminated_differential, eliminated_stationary
 from icrl_envs.process import SEVERAL_CLASSES, FiniteProcess, cumulative, discounted_values, held
 from icrl_envs.rkhs import RKHSProcess, expansion, expected_expansion
 
@@ -53,8 +52,8 @@ class FiniteBatch:
 
     @classmethod
     def stack(cls, processes: Sequence[FiniteProcess]) -> FiniteBatch:
-        """Return the batch of some processes; ValueError if their γ or the shapes of their features disagree."""
-        _check_common(processes, "gamma", "features.shape")
+        """Return the batch of some processes; ValueError if they are no such batch, as of other γ or shapes."""
+        arguments.same_kind(processes, FiniteProcess, "gamma", "features.shape")
         names = "transition_matrix", "rewards", "features", "start"
         arrays = (read_only(np.stack([getattr(process, name) for process in processes])) for name in names)
         return cls(*arrays, gamma=processes[0].gamma)
@@ -87,10 +86,11 @@ class FiniteBatch:
         ends = np.zeros((*self.rewards.shape, 1))
         ends[:, -1] = 1.0
         slow, equations = self._slow, self._equations()
-        weights = np.linalg.solve(equations, ends)[..., 0].clip(min=0.0)
-        mu = without_transient(self.transition_matrix, weights / weights.sum(-1, keepdims=True))
-        if slow.any():
-            mu[slow] = eliminated_stationary(self.transition_matrix[slow])
+        mu = np.linalg.solve(equations, ends)[..., 0]
+        mu /= mu.sum(-1, keepdims=True)
+        doubtful = slow | (mu.min(-1) <= DOUBTFUL)
+        if doubtful.any():
+            mu[doubtful] = eliminated_stationary(self.transition_matrix[doubtful])
         return mu
 
     def differential_values(self) -> np.ndarray:
@@ -180,12 +180,13 @@ class RKHSBatch:
         processes: The N processes.
 
     Raises:
-        ValueError: If there are none, or they differ in more.
+        ValueError: If there are none, they differ in more, or one samples or observes in a way of its own.
     """
 
     def __init__(self, processes: Sequence[RKHSProcess]) -> None:
         """Stack the centres and coefficients."""
-        _check_common(processes, "dim", "kernel", "length_scale", "num_centers", "gamma", "drift", "noise")
+        names = "dim", "kernel", "length_scale", "num_centers", "gamma", "drift", "noise"
+        arguments.same_kind(processes, RKHSProcess, *names)
         self.processes = processes
         self._common = processes[0]
         self._centers = np.stack([process.centers for process in processes])
@@ -229,20 +230,6 @@ def sample_paths(
     for t in range(length):
         path[t + 1] = _invert(table.take(offsets + path[t], axis=0), rng)
     return np.ascontiguousarray(path.T)
-
-
-def _check_common(processes: Sequence[Any], *names: str) -> None:
-    """Raise ValueError if there are no processes, or one of some attributes is not the same in all of them."""
-    if len(processes) == 0:
-        raise ValueError("processes must be a list of at least one process; got none.")
-    for name in names:
-        first, *others = map(attrgetter(name), processes)
-        for index, other in enumerate(others, start=1):
-            if other != first:
-                raise ValueError(
-                    f"processes must have the same {name}; got {first!r} at index 0 and {other!r} at index {index}. "
-                    "Make a batch of each kind."
-                )
 
 
 def _invert(cumulative_rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -10,6 +10,8 @@ import numpy as np
 
 ILL_CONDITIONED = 1e6
 """From this condition number on, a general solver is not trusted: of 16 digits it may lose 6."""
+DOUBTFUL = 1e-9
+"""Of a smaller probability a general solver leaves few digits or none; of 0 it leaves 1e-17."""
 
 
 def eliminated_stationary(transition_matrix: np.ndarray) -> np.ndarray:

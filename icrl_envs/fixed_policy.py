@@ -140,6 +140,8 @@ def _takes_two(policy: object) -> bool:
 def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN401 (actions of any space)
     """Return a policy's action as the space wants it: an int for a discrete one, clipped and cast for a box.
 
+    It is a copy, since a policy may return one array again and again, with another action in it.
+
     Raises:
         ValueError: If the shape is not the space's, a number is not finite, or a discrete action is not in it.
     """
@@ -156,4 +158,4 @@ def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN40
         return clipped.astype(space.dtype)
     if not space.contains(action):
         raise ValueError(f"the policy's action must be in {space}; got {action!r} of type {type(action).__name__}.")
-    return int(action) if isinstance(space, spaces.Discrete) else action
+    return int(action) if isinstance(space, spaces.Discrete) else copy.deepcopy(action)

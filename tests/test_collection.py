@@ -302,6 +302,23 @@ def test_copies_of_different_tasks_become_a_batch():
     assert collect(make(0, 1), num_steps=5, gamma=0.9, seed=0, stack=False).rewards.shape == (10,)
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("icrl/MetaWorldMRP-v0", [{"noise": "low"}, {"noise": "high"}]),
+        ("icrl/LoopChain-v0", [{"num_states": 5, "features": "random"}, {"num_states": 9, "features": "random"}]),
+        ("icrl/RKHS-v0", [{"length_scale": 0.5}, {"length_scale": 0.9}]),
+    ],
+)
+def test_copies_that_were_made_with_different_arguments_become_a_batch(name, arguments):
+    def rewards(first, second):
+        env = SyncVectorEnv([lambda given=given: gym.make(name, **given) for given in (first, second)])
+        return collect(env, num_steps=3, gamma=0.9, seed=0).rewards
+
+    assert rewards(*arguments).shape == (2, 3)
+    assert rewards(arguments[0], arguments[0] | {"render_mode": "rgb_array"}).shape == (6,)
+
+
 @pytest.mark.parametrize(("name", "flag"), [("terminated", np.nan), ("truncated", None), ("terminated", "False")])
 def test_flags_that_are_neither_true_nor_false_are_refused(name, flag):
     class Odd(gym.Env):

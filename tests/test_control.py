@@ -16,7 +16,7 @@ from icrl_agents.collection.copies import copies_of
 from icrl_agents.context import Context
 from icrl_agents.control import Actor, Critic, PPOConfig, generalised_advantages, ppo, quadratic_features
 from icrl_agents.control.collector import Collector
-from icrl_agents.control.critic import mapped, standardising
+from icrl_agents.control.features import mapped, standardising
 from icrl_agents.control.rollout import Rollout
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.evaluators import LSTD, KernelTD, MonteCarlo, TabularTD, WeightedSoftmaxTD

@@ -221,3 +221,18 @@ def test_the_actor_does_not_depend_on_the_unit_of_small_rewards():
         torch.testing.assert_close(trained(unit), expected, rtol=1e-5, atol=1e-7)
     with pytest.raises(ValueError, match=r"env: expected rewards that torch\.float32 holds, got smaller ones"):
         trained(1e-60)
+
+
+@pytest.mark.parametrize("make", [lambda: gym.make("CartPole-v1"), lambda: gym.make_vec("CartPole-v1", 2, "sync")])
+def test_a_callback_that_moves_the_environment_of_the_training_is_refused(make):
+    def run(env, evaluated, seed):
+        def on_update(steps, actor):
+            collect(evaluated, num_steps=5, gamma=0.9, seed=seed, policy=actor)
+
+        return ppo(env, LSTD(0.1), total_steps=16, seed=0, config=SHORT, on_update=on_update)
+
+    env = make()
+    run(env, make(), 0)
+    for seed in (0, None):
+        with pytest.raises(ValueError, match="on_update: expected it to leave env alone, whose episode is running"):
+            run(env, env, seed)

@@ -6,10 +6,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from icrl_agents.context import Context
 from icrl_agents.control import Critic
-from icrl_agents.control.critic import standardising
+from icrl_agents.control.features import standardising
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.evaluators import LSTD
 
@@ -57,3 +58,33 @@ def test_a_batch_on_which_the_evaluator_warned_counts_once_and_one_that_failed_d
     with pytest.raises(ValueError, match="ridge"):
         critic.assess(batch)
     assert critic.divergences == 1
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        lambda states: (states - states.mean(0)) / states.std(0),
+        nn.BatchNorm1d(3).double(),
+        nn.Sequential(nn.Linear(3, 8).double(), nn.Dropout(0.5)),
+    ],
+    ids=["standardised by the batch", "batch normalisation", "dropout"],
+)
+def test_features_that_are_no_function_of_each_row_are_refused(features):
+    rng = np.random.default_rng(0)
+    batch = Context(rng.normal(size=(9, 3)), np.ones(9), np.full(9, 0.5), rng.normal(size=(9, 3)))
+    with pytest.raises(ValueError, match=r"features: gives the same states other features .* expected a function of"):
+        Critic(LSTD(0.1), features=features).assess(batch)
+    if isinstance(features, nn.Module):
+        critic = Critic(LSTD(0.1), features=features.eval())
+        torch.testing.assert_close(critic.assess(batch).values[:2], critic(batch.states[:2]))
+
+
+def test_an_encoder_that_is_trained_after_the_fit_is_kept_as_it_was():
+    encoder, rng = nn.Linear(3, 4).double(), np.random.default_rng(0)
+    batch = Context(rng.normal(size=(9, 3)), np.ones(9), np.full(9, 0.5), rng.normal(size=(9, 3)))
+    critic = Critic(LSTD(0.1), features=encoder)
+    values = critic.assess(batch).values
+    with torch.no_grad():
+        encoder.weight.mul_(3.0)
+    assert torch.equal(critic(batch.states), values)
+    assert any(bool(each.any()) for each in torch.autograd.grad(values.sum(), list(encoder.parameters())))

@@ -205,3 +205,20 @@ def test_values_of_queries_that_no_policy_has_are_warned_of():
     batch = Context.stack([context, Context([[1.0]], [9.0], [0.0], [[1.0]])])
     with pytest.warns(DivergenceWarning, match="reach 40, beyond"):
         WeightedSoftmaxTD(DotProduct(torch.eye(1)), 40).fit(batch)([[-1.0]])
+
+
+def test_td_errors_that_grow_tenfold_are_told_of_whatever_the_radius_where_values_have_no_bound():
+    rng, told = np.random.default_rng(1), 0
+    for _ in range(300):
+        matrix, states = torch.as_tensor(rng.normal(size=(2, 2))), 1.5 * rng.normal(size=(31, 2))
+        context = Context.from_episodes([Episode(states, rng.normal(size=30))], 0.5)
+        evaluator, kept = KernelTD(DotProduct(matrix), 20), []
+        try:
+            warned = caught(lambda: kept.append(evaluator.fit(context)))  # noqa: B023
+        except DivergenceError:
+            continue
+        told += bool(warned)
+        v = kept[0].by_depth(states)[:, 19].numpy()
+        grown = np.abs(context.rewards.numpy() + 0.5 * v[1:] - v[:-1]).max() / float(context.rewards.abs().max())
+        assert warned or grown <= 10.0 + 1e-6
+    assert told > 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from icrl_envs import FiniteProcess, boyan_chain, loop_chain
+from icrl_envs import FiniteBatch, FiniteProcess, boyan_chain, loop_chain
 
 CHAINS = {"boyan": boyan_chain, "loop": loop_chain}
 VALID = {
@@ -175,3 +175,13 @@ def test_an_ambiguous_stationary_distribution_is_an_error():
 def test_transient_states_have_no_stationary_probability():
     process = FiniteProcess(np.array([[0.5, 0.5], [0.0, 1.0]]), np.zeros(2), np.eye(2), 0.9, np.array([1.0, 0.0]))
     np.testing.assert_allclose(process.stationary_distribution(), [0.0, 1.0], atol=1e-15)
+
+
+def test_rare_states_have_every_digit_of_their_stationary_probability():
+    birth, death = 1e-3, 0.5
+    P = np.diag(np.full(11, birth), 1) + np.diag(np.full(11, death), -1)
+    P += np.diag(1.0 - P.sum(1))
+    expected = (birth / death) ** np.arange(12)
+    process = FiniteProcess(P, np.zeros(12), np.eye(12), 0.9, np.eye(12)[0])
+    for found in (process.stationary_distribution(), FiniteBatch.stack([process]).stationary_distributions()[0]):
+        np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)

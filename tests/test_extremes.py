@@ -5,11 +5,13 @@ import pytest
 import torch
 
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
+from icrl_agents.compressed import CompressedContexts, state_values
+from icrl_agents.constructions import residual_gradient, weighted_softmax_td
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelTD, LinearTD, ResidualGradient, TDLambda, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear, ProductLaplace
-from icrl_agents.layers import TemporalShiftLayer
+from icrl_agents.layers import DualHeadLayer, TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
 
 RNG = np.random.default_rng(0)
@@ -107,3 +109,15 @@ def test_kernels_keep_their_digits_within_clusters_however_far_apart_these_are(a
         torch.testing.assert_close(
             kernel(0.7)(x, x).double(), score.exp(), rtol=0, atol=2e-7 if dtype == torch.float32 else 1e-9
         )
+
+
+@pytest.mark.parametrize(
+    "transformer", [residual_gradient(1, 500), weighted_softmax_td(RBF(1.0), 500, form="dual_head")]
+)
+def test_long_passes_in_single_precision_keep_their_digits(transformer):
+    path = torch.zeros(1, 2, dtype=torch.int64)  # one state, and one transition from it to itself
+    narrow = CompressedContexts(torch.tensor([[[0.7]]]), torch.tensor([[1e6]]), path, torch.tensor([[0.99]]))
+    value, step = 0.0, 1.0 if isinstance(transformer.blocks[0], DualHeadLayer) else 100.0
+    for _ in range(500):
+        value += step * (1e6 + 0.99 * value - value)
+    torch.testing.assert_close(state_values(transformer, narrow), torch.tensor([[value]]), rtol=1e-4, atol=0.0)

@@ -17,7 +17,7 @@ PACKAGES = ("icrl_envs", "icrl_agents")
 # Modules of icrl_agents, lowest first; each imports from the lines above its own, and from inside itself.
 ORDER = (
     {"locks"},
-    {"arrays", "files", "machine", "distinct", "magnitudes", "krylov", "extras", "terminal"},
+    {"arrays", "files", "machine", "distinct", "magnitudes", "krylov", "extras", "terminal", "pure"},
     {"blockwise", "distances", "episode", "execution", "ground_truth"},
     {"context"},
     {"eligibility", "kernels", "collection", "weighted_context", "divergence"},

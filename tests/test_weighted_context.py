@@ -11,7 +11,16 @@ from icrl_agents.context import Context
 from icrl_agents.distances import median_distance
 from icrl_agents.distinct import distinct_rows, fill_rows, group_rows
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import KernelTD, TabularTD, WeightedSoftmaxTD
+from icrl_agents.evaluators import (
+    KernelLSTD,
+    KernelTD,
+    LinearTD,
+    MonteCarlo,
+    ResidualGradient,
+    TabularTD,
+    TDLambda,
+    WeightedSoftmaxTD,
+)
 from icrl_agents.kernels import RBF, Exponential, Identity, Laplace, Linear, ReLU
 from icrl_agents.weighted_context import WeightedContext, weighted
 
@@ -178,6 +187,25 @@ def test_a_kernel_that_is_singular_at_zero_never_meets_the_padding(padding):
         (gradient,) = torch.autograd.grad(values.sum(), scale, retain_graph=True)
         assert bool(torch.isfinite(gradient))
     close(KernelTD(kernel, 5).fit(batch)(QUERIES)[0], KernelTD(kernel, 5).fit(contexts[0])(QUERIES))
+
+
+@pytest.mark.parametrize(
+    "evaluator",
+    [
+        KernelLSTD(RBF(1.0)),
+        KernelLSTD(Laplace(1.0), normalise=True),
+        MonteCarlo(RBF(1.0)),
+        LinearTD(20),
+        TDLambda(0.7, 20),
+        ResidualGradient(20),
+        constructions.linear_td(3, 20),
+    ],
+)
+def test_an_episode_30_000_times_has_its_values_in_seconds(evaluator):
+    once = Context.from_episodes([Episode(STATES[[0, 1, 0, 2, 2]], np.array([1.0, -2.0, 0.5, 3.0]), True)], 0.9)
+    parts = (once.states, once.rewards, once.discounts, once.next_states)
+    many = Context(*(torch.cat([part] * 30_000) for part in parts))  # all pairs of transitions would take 10¹¹ bytes
+    close(evaluator.fit(many)(QUERIES), evaluator.fit(once)(QUERIES), 1e-10)
 
 
 @pytest.mark.slow

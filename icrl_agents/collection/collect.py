@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of
+from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of, warn_of_running_scales
 from icrl_agents.collection.recorder import Recorder, flattening, rows_of
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
@@ -20,6 +20,8 @@ from icrl_envs.fixed_policy import ActionFunction, action_function, fitting_acti
 from icrl_envs.random_streams import policy_stream
 from icrl_envs.vector import ProcessVectorEnv
 
+NO_PART_OF_A_TASK = {"task_seed", "render_mode", "camera", "width", "height"}
+"""Arguments of environments: of the pictures, and the one that ``reset`` may replace."""
 AnyEnv = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
@@ -51,7 +53,7 @@ def collect(
         stack: False for one context of all transitions, ``(n, d)``, copy after copy; True for a batch with one
             context per copy, ``(N, n, d)``, padded where the copies have different lengths. Default: True where the
             copies are known to be different tasks: those of ``icrl_envs``'s vector environments, and of a
-            ``SyncVectorEnv`` of its environments with different ``task_seed``s.
+            ``SyncVectorEnv`` of its environments, made with different arguments, such as ``task_seed``.
 
     Raises:
         TypeError: As ``collect_episodes``.
@@ -79,8 +81,16 @@ def collect(
 def _are_different_tasks(env: AnyEnv) -> bool:
     if isinstance(env.unwrapped, ProcessVectorEnv):
         return True
-    copies = getattr(env.unwrapped, "envs", ())
-    return len({getattr(each.unwrapped, "task_seed", None) for each in copies}) > 1
+    copies = [each.unwrapped for each in getattr(env.unwrapped, "envs", ())]
+    return any(_task(each) != _task(copies[0]) for each in copies)
+
+
+def _task(env: Any) -> object:  # noqa: ANN401
+    """What an environment of ``icrl_envs`` was made as, its pictures apart; None for any other."""
+    if not hasattr(env, "task_seed"):
+        return None
+    given = {} if env.spec is None else env.spec.kwargs
+    return type(env), env.task_seed, {name: given[name] for name in given.keys() - NO_PART_OF_A_TASK}
 
 
 def collect_episodes(
@@ -149,6 +159,7 @@ def _run(
         )
     seed = seed if seed is None else arguments.integer("seed", seed, 0)
     keep_actions = arguments.flag("keep_actions", keep_actions)
+    warn_of_running_scales(copies._env)
     act = _actions(copies, policy, seed)
     recorders = _recorders(copies, num_steps, num_episodes, max_episode_steps, keep_actions)
     observations = copies.reset(seed)
@@ -215,7 +226,8 @@ def _actions(
     def act(observations: Sequence[Any], heeded: Sequence[bool]) -> list[Any]:
         for i, rng in enumerate(streams):
             if heeded[i]:
-                latest[i] = fitting_action(functions[i](observations[i], rng), space)
+                observation = copy.deepcopy(observations[i])  # which the policy may write into
+                latest[i] = fitting_action(functions[i](observation, rng), space)
         return latest
 
     def predict(observations: Sequence[Any], heeded: Sequence[bool]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ class OneCopy:
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
         """The model's deterministic action."""
-        return [predicted(model, self._observation)]
+        return [predicted(model, copy.deepcopy(self._observation))]
 
 
 class VectorCopies:
@@ -137,7 +138,7 @@ class VectorCopies:
             model: A Stable-Baselines3 model.
             heeded: Which copies heed theirs, one at least. Of the others, which may have ended in NaN, it sees nothing.
         """
-        batch = self._batch
+        batch = copy.deepcopy(self._batch)  # which the model may write into
         if not all(heeded):
             seen = self._each(batch)
             seen = [observation if heeded[i] else seen[heeded.index(True)] for i, observation in enumerate(seen)]
@@ -166,6 +167,22 @@ def copies_of(env: Any) -> OneCopy | VectorCopies:  # noqa: ANN401 - checked her
         return OneCopy(env)
     hint = f"; did you mean gymnasium.make({env!r})?" if isinstance(env, str) else "."
     raise TypeError(f"env: expected a gymnasium.Env or a gymnasium.vector.VectorEnv, got {type(env).__name__}{hint}")
+
+
+def warn_of_running_scales(env: Any) -> None:  # noqa: ANN401 - of any kind, below its wrappers too
+    """Warns of wrappers by which a state or reward is another number at another time, in ``env`` and its copies."""
+    for each in (env, *getattr(env.unwrapped, "envs", ())):
+        layer = each
+        while layer is not None:
+            if hasattr(type(layer), "update_running_mean") and layer.update_running_mean:
+                warnings.warn(
+                    f"env: {type(layer).__name__} goes on updating its statistics, so that one state or reward is "
+                    "another number at another time; set its update_running_mean to False after some steps, or "
+                    "standardise the context afterwards.",
+                    UserWarning,
+                    stacklevel=4,
+                )
+            layer = vars(layer).get("env")
 
 
 def _rewards(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked here

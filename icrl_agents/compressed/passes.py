@@ -14,6 +14,7 @@ from icrl_agents.divergence import DivergenceError
 from icrl_agents.eligibility import eligibility_traces
 from icrl_agents.kernel_matrix import check_finite
 from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
+from icrl_agents.magnitudes import widened
 from icrl_agents.transformer import InContextTransformer
 
 
@@ -99,7 +100,7 @@ def _softmax_values(blocks: list[TemporalShiftLayer], loops: int, contexts: Comp
     """Iterates y ← C y + b over y = v, or y = [v; ũ] for two heads, where u_k = γ_k ũ(x′_k).
 
     The maps of looped blocks are composed to one, whose powers with exponents 1, 2, 4, … are then applied: they
-    commute, so L loops take O(log L) products.
+    commute, so L loops take O(log L) products; in float64, since powers of two heads lose L² times their rounding.
     """
     (C, b), *others = [_affine_map(block, contexts) for block in blocks]
     for C_next, b_next in others:
@@ -111,7 +112,7 @@ def _softmax_values(blocks: list[TemporalShiftLayer], loops: int, contexts: Comp
         loops //= 2
         if loops:
             C, b = C @ C, torch.baddbmm(b, C, b)
-    return y[:, : contexts.rewards.shape[-1], 0]
+    return y[:, : contexts.rewards.shape[-1], 0].to(contexts.points)
 
 
 def _affine_map(block: TemporalShiftLayer, contexts: CompressedContexts) -> tuple[Tensor, Tensor]:
@@ -126,16 +127,18 @@ def _affine_map(block: TemporalShiftLayer, contexts: CompressedContexts) -> tupl
         b = torch.cat([w[0] * K_reward, t[0] * K_reward], -2)
     else:
         C, b = w[2] * K + w[1] * K_routed, w[0] * K_reward
+    C, b = widened(C), widened(b)
     return C + torch.eye(C.shape[-1], dtype=C.dtype, device=C.device), b
 
 
 def _linear_values(blocks: list[LinearAttentionLayer], loops: int, contexts: CompressedContexts) -> Tensor:
     """Iterates T ← T + (Σ_h P_h T G Tᵀ Q_h) T with the moments G = (1/n) Z M Zᵀ of the prompt's columns.
 
-    After each layer every column z has become T z, and so Z M Zᵀ has become T Z M Zᵀ Tᵀ.
+    After each layer every column z has become T z, and so Z M Zᵀ has become T Z M Zᵀ Tᵀ. Where φ and γφ′ are close,
+    little of G is left of their difference, of which float32 has no digits.
     """
     context, n = contexts.context, len(contexts)
-    tokens = blocks[0].tokens(context, contexts.points)
+    tokens = widened(blocks[0].tokens(context, contexts.points))
     Z, queries = tokens[:, :n], tokens[:, n:]
     decays = {block.trace_decay for block in blocks}
     moments = {decay: (Z.mT @ eligibility_traces(context, Z, decay) / max(n, 1))[:, None] for decay in decays}
@@ -144,4 +147,4 @@ def _linear_values(blocks: list[LinearAttentionLayer], loops: int, contexts: Com
         for block in blocks:
             A = block.P.to(Z) @ (T @ moments[block.trace_decay] @ T.mT) @ block.Q.to(Z)
             T = T + A.sum(1, keepdim=True) @ T
-    return -(queries @ T[:, 0, -1, :, None])[..., 0]
+    return -(queries @ T[:, 0, -1, :, None])[..., 0].to(contexts.points)

@@ -7,8 +7,9 @@ critic is ``icrl_agents.integrations.sb3.InContextPPO``.
 from icrl_agents.control.actor import Actor
 from icrl_agents.control.advantages import generalised_advantages
 from icrl_agents.control.collector import EpisodeEnd
-from icrl_agents.control.critic import Assessment, Critic, quadratic_features
+from icrl_agents.control.critic import Assessment, Critic
 from icrl_agents.control.defaults import default_evaluator
+from icrl_agents.control.features import quadratic_features
 from icrl_agents.control.finite_mdp import Experience, FiniteMDP, Optimum
 from icrl_agents.control.policy_iteration import PolicyIteration, policy_iteration
 from icrl_agents.control.ppo import PPOConfig, PPOResult, ppo

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context, check_context
 from icrl_agents.control.advantages import generalised_advantages
+from icrl_agents.control.features import Features, mapped, standardising
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.eligibility import check_lambda
 from icrl_agents.machine import check_device
-from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import Evaluator, ValueFunction
 from icrl_envs import arguments
-
-Features = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +53,8 @@ class Critic:
         gae_lambda: λ in [0, 1] of the advantages.
         window: Number of batches that the context holds: 1 for the last one alone. Older ones come from older
             policies, so that the value lags behind, but it rests on more transitions.
-        features: From standardised states ``(m, d)`` to features ``(m, f)``, row by row; default the states.
+        features: From standardised states ``(m, d)`` to features ``(m, f)``, row by row; default the states. A module
+            is kept with the weights that it has at the fit.
         device: Torch device of the evaluator: cpu, cuda, cuda:1, …; by default that of each batch. What comes out is
             where the batch is, on any device.
 
@@ -103,7 +100,8 @@ class Critic:
 
         Raises:
             DivergenceError: If the evaluator diverges.
-            ValueError: If ``batch`` has batch dimensions, or ``features`` gives another number of rows.
+            ValueError: If ``batch`` has batch dimensions, or ``features`` gives another number of rows, or a row that
+                depends on the others or on the call.
         """
         check_context(batch)
         if batch.rewards.ndim != 1:
@@ -183,57 +181,3 @@ def check_evaluator(evaluator: Evaluator) -> Evaluator:
             f"constructions.weighted_softmax_td(...), got {evaluator!r}."
         )
     return evaluator
-
-
-def standardising(context: Context, features: Features | None = None) -> Features:
-    """Returns the map to states of mean 0 and standard deviation 1 over ``context``, then to ``features`` of them."""
-    states = context.states if len(context) > 0 else context.states.new_zeros(1, context.dim)
-    largest = states.abs().amax(0)
-    unit = near_power_of_two(largest)  # so that no square leaves the type's range
-    scaled = states / unit
-    mean, deviation = scaled.mean(0), scaled.std(0, correction=0)
-    constant = (states == states[:1]).all(0) | (deviation <= torch.finfo(context.dtype).eps * largest / unit)
-    unit = unit.masked_fill(constant, 1.0)
-    scale = torch.where(constant, 0.0, 1.0 / deviation.masked_fill(constant, 1.0))
-
-    def apply(states: Tensor) -> Tensor:
-        standardised = (states / unit - mean) * scale
-        return standardised if features is None else features(standardised)
-
-    return apply
-
-
-def mapped(context: Context, features: Features) -> Context:
-    """Returns ``context`` with each state x replaced by ``features(x)``; raises ValueError if those are no rows."""
-    points = features(context.points)
-    if not isinstance(points, Tensor) or points.ndim != 2 or len(points) != len(context.points):
-        got = tuple(points.shape) if isinstance(points, Tensor) else type(points).__name__
-        raise ValueError(f"features: expected a tensor ({len(context.points)}, f), a row for each state, got {got}.")
-    own = torch.arange(len(context), device=context.device)
-    following = torch.where(context.contiguous, own + 1, context.successors)
-    return Context(
-        points[: len(context)],
-        context.rewards,
-        context.discounts,
-        points[following],
-        contiguous=context.contiguous,
-    )
-
-
-def quadratic_features(states: Tensor) -> Tensor:
-    """All products 1, x_i and x_i x_j with i ≤ j of states ``(m, d)``, shape ``(m, 1 + d + d(d+1)/2)``.
-
-    With them, ``LSTD`` fits a quadratic value.
-
-    Raises:
-        TypeError: If ``states`` are no floating numbers.
-        ValueError: If they are no rows, or a product is not finite.
-    """
-    states = floating("states", states)
-    if states.ndim == 0:
-        raise ValueError("states: expected shape (m, d), got a single number.")
-    d = states.shape[-1]
-    i, j = torch.triu_indices(d, d)
-    features = torch.cat([torch.ones_like(states[..., :1]), states, states[..., i] * states[..., j]], dim=-1)
-    finite("states", features, " whose products are finite")
-    return features

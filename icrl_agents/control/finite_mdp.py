@@ -168,17 +168,28 @@ class FiniteMDP:
         return self.rewards + self.gamma * self.transitions @ self.values(policy)
 
     def optimum(self) -> Optimum:
-        """The exact optimum, by policy iteration on P and r, until it comes to a policy where it has been."""
+        """The exact optimum, by policy iteration on P and r, until it comes to a policy where it has been.
+
+        A state keeps its action where no other is better by more than 1e-10 of the numbers that the two are sums of,
+        neither as they are nor with rewards less their mean, so that a constant in all of them changes no choice.
+        """
         policy, seen = np.zeros(len(self.rewards), dtype=np.int64), set()
         while True:
             seen.add(policy.tobytes())
             v = self.values(policy)
-            q = self.rewards + self.gamma * self.transitions @ v
-            size = np.abs(self.rewards) + self.gamma * self.transitions @ np.abs(v)
-            improved = improvement(q, policy, size.max(-1))
+            mean = (1.0 - self.gamma) * v.mean()  # of the rewards that the policy gets
+            improved = self._improved(policy)
+            improved = np.where(improved == policy, self._improved(policy, mean), improved)
             if improved.tobytes() in seen:
-                return Optimum(policy, v, q)
+                return Optimum(policy, v, self.rewards + self.gamma * self.transitions @ v)
             policy = improved
+
+    def _improved(self, policy: np.ndarray, less: float = 0.0) -> np.ndarray:
+        """The policy made greedy, with rewards less a constant."""
+        centred = FiniteMDP(self.transitions, self.rewards - less, self.gamma)
+        v = centred.values(policy)
+        size = np.abs(centred.rewards) + self.gamma * self.transitions @ np.abs(v)
+        return improvement(centred.rewards + self.gamma * self.transitions @ v, policy, size)
 
     def experience(self, visits: int, rng: np.random.Generator) -> Experience:
         """Tries every action in every state ``visits`` times.
@@ -206,7 +217,9 @@ def improvement(action_values: np.ndarray, policy: np.ndarray, size: np.ndarray 
     Args:
         action_values: q, ``(S, A)``.
         policy: The policy so far, integers ``(S,)``.
-        size: Of the numbers that each state's action values are the sum of, ``(S,)``, or of all.
+        size: Of the numbers that each action value is the sum of, ``(S, A)``, or of all.
     """
-    own = action_values[np.arange(len(policy)), policy]
-    return np.where(action_values.max(-1) > own + TIE * size, action_values.argmax(-1), policy)
+    rows, best = np.arange(len(policy)), action_values.argmax(-1)
+    size = np.broadcast_to(size, action_values.shape)
+    margin = TIE * np.maximum(size[rows, best], size[rows, policy])
+    return np.where(action_values[rows, best] > action_values[rows, policy] + margin, best, policy)

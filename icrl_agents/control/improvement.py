@@ -60,7 +60,8 @@ class AmplifiedPolicy:
         return mean_clipped(np.stack([self._centre(observation) for observation in observations]), self.noise)
 
     def _centre(self, observation: Array) -> Array:
-        action = np.asarray(self.scripted(observation), dtype=np.float64)
+        own = np.array(observation)  # which a script may write into
+        action = np.asarray(self.scripted(own), dtype=np.float64)
         if action.shape != self.log_gains.shape:
             raise ValueError(f"scripted: expected actions of shape {self.log_gains.shape}, got {action.shape}.")
         return np.exp(self.log_gains) * action
@@ -138,11 +139,15 @@ def cross_fitted_advantages(
     def context(chosen: Sequence[Episode]) -> Context:
         return Context.from_episodes(chosen, gamma).to(device)
 
-    values = [evaluator.fit(context(episodes[(f + 1) % folds :: folds])) for f in range(folds)]
-    return [
-        generalised_advantages(own, values[i % folds](own.points), lambda_).numpy(force=True)
-        for i, own in enumerate(context([episode]) for episode in episodes)
-    ]
+    found: dict[int, Array] = {}
+    for f in range(folds):
+        values = evaluator.fit(
+            context(episodes[(f + 1) % folds :: folds])
+        )  # asked before the next fit, as it may keep it
+        for i in range(f, len(episodes), folds):
+            own = context([episodes[i]])
+            found[i] = generalised_advantages(own, values(own.points), lambda_).numpy(force=True)
+    return [found[i] for i in range(len(episodes))]
 
 
 def return_advantages(episodes: Sequence[Episode], gamma: float) -> list[Array]:

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from icrl_agents.arrays import finite, reals
+from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context
 from icrl_agents.control.critic import check_evaluator
 from icrl_agents.control.finite_mdp import Experience, improvement
@@ -132,9 +133,9 @@ def _default_evaluator(gamma: float, phi: torch.Tensor, visits: np.ndarray) -> W
     A sweep maps an error e of the pairs' values to (I − W + γWP)e, where W is what pairs attend to each other. Its rows
     sum to 1, so that with d = min_s W(s, s) the error's largest entry shrinks by γ + 2(1 − d) or more.
     """
-    kernel = RBF(LENGTH_SCALE)
-    weights = kernel(phi.double(), phi.double()) * torch.from_numpy(visits)
-    rate = gamma + 2.0 * (1.0 - float((weights.diagonal() / weights.sum(-1)).min()))
+    kernel, pairs, counts = RBF(LENGTH_SCALE), phi.double(), torch.from_numpy(visits).double()
+    reached = torch.cat([kernel(rows, pairs) @ counts for rows in row_blocks(pairs, len(pairs))])
+    rate = gamma + 2.0 * (1.0 - float((counts / reached).min()))
     sweeps = max(FEWEST_SWEEPS, horizon(rate, MISSING)) if rate < 1.0 else MOST_SWEEPS + 1
     return WeightedSoftmaxTD(kernel, math.inf if sweeps > MOST_SWEEPS else sweeps)
 

@@ -12,7 +12,8 @@ from torch import Tensor
 from icrl_agents.collection.copies import copies_of
 from icrl_agents.control.actor import Actor
 from icrl_agents.control.collector import Batch, Collector, EpisodeEnd
-from icrl_agents.control.critic import Critic, Features
+from icrl_agents.control.critic import Critic
+from icrl_agents.control.features import Features
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.machine import one_thread
 from icrl_agents.magnitudes import near_power_of_two
@@ -115,12 +116,14 @@ def ppo(
         seed: Of the environment, the actor's first weights, its actions and the batches.
         config: Settings; by default ``PPOConfig()``.
         features: From standardised states to the critic's features; see ``Critic``.
-        on_update: Called with the steps so far and the actor before the first update and after each.
+        on_update: Called with the steps so far and the actor before the first update and after each. It leaves ``env``
+            alone, whose episode is running: evaluate the actor in another environment.
 
     Raises:
         TypeError: If ``env`` is no environment, the evaluator has no ``fit``, a space is not supported, or another
             argument has the wrong type.
-        ValueError: If a number is out of range, an observation or reward is not finite, or the device is not there.
+        ValueError: If a number is out of range, an observation or reward is not finite, the device is not there, or
+            ``on_update`` has moved ``env``.
         DivergenceError: If the evaluator diverges, or the actor does, at too large a ``learning_rate``.
     """
     config = _checked(config, on_update)
@@ -137,7 +140,7 @@ def ppo(
     with one_thread():
         while collector.steps < total_steps:
             if on_update is not None:
-                on_update(collector.steps, actor)
+                _tell(on_update, collector.steps, actor, env)
             batch = collector.collect(actor, config.rollout_steps, config.gamma, generator)
             advantages = critic.assess(batch.context).advantages
             _improve(actor, optimiser, batch, advantages, config, generator)
@@ -152,6 +155,22 @@ def _checked(config: PPOConfig | None, on_update: object) -> PPOConfig:
     if on_update is not None and not callable(on_update):
         raise TypeError(f"on_update must be a callable (steps, actor) -> None, or None; got {on_update!r}.")
     return PPOConfig() if config is None else config
+
+
+def _tell(on_update: Callable[[int, Actor], None], steps: int, actor: Actor, env: Any) -> None:  # noqa: ANN401
+    """Calls ``on_update``; raises ValueError if random streams show that it has moved ``env``."""
+
+    def streams() -> str:
+        found = env.np_random  # of a vector environment perhaps those of its copies
+        return repr([each.bit_generator.state for each in (found if isinstance(found, tuple) else (found,))])
+
+    before = streams()
+    on_update(steps, actor)
+    if streams() != before:
+        raise ValueError(
+            "on_update: expected it to leave env alone, whose episode is running, but it has reset it or made steps; "
+            "evaluate the actor in another environment."
+        )
 
 
 def _improve(

@@ -8,7 +8,7 @@ from torch import Tensor
 from icrl_agents.arrays import check_kind, check_list, finite, same_shape
 from icrl_agents.compressed import CompressedContexts, attention
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, TemporalShiftLayer
-from icrl_agents.magnitudes import cosine_similarity
+from icrl_agents.magnitudes import cosine_similarity, widened
 from icrl_agents.prompt import MEMORY
 from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import ValueFunction
@@ -119,10 +119,10 @@ def implicit_weight_similarity(
     w minimises Σ_i ρ_i (v(x_i) − x_iᵀw)²; where several do, it is the shortest. Arguments of ``value_difference``.
     """
     _check_compared(value_function, reference, states, weights)
-    root = weights.sqrt()[..., None]
-    both = torch.stack([value_function(states), reference(states)], dim=-1)
-    w = torch.linalg.pinv(root * states) @ (root * both)
-    return cosine_similarity(w[..., 0], w[..., 1], dim=-1)
+    root = widened(weights).sqrt()[..., None]
+    both = widened(torch.stack([value_function(states), reference(states)], dim=-1))
+    w = torch.linalg.pinv(root * widened(states)) @ (root * both)
+    return cosine_similarity(w[..., 0], w[..., 1], dim=-1).to(states.dtype)
 
 
 def sensitivity_similarity(

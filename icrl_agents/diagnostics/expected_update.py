@@ -19,7 +19,7 @@ from icrl_agents.attention import SoftmaxAttention, check_step_size
 from icrl_agents.context import Context
 from icrl_agents.divergence import check_finite
 from icrl_agents.evaluators.sweeps import check_num_sweeps
-from icrl_agents.evaluators.systems import SMALLEST_RECIPROCAL_CONDITION, reciprocal_condition
+from icrl_agents.evaluators.systems import SMALLEST_RECIPROCAL_CONDITION, in_double, reciprocal_condition
 from icrl_agents.kernels import Kernel
 
 
@@ -52,7 +52,7 @@ class FiniteChain(Protocol):
 
 
 class ExpectedUpdate(NamedTuple):
-    """The update v ← v + αM(r − Av) on D′ points, of which the first D are states that transitions leave.
+    """The update v ← v + αM(r − Av) on D′ points, of which the first D are states that transitions leave, in float64.
 
     Args:
         states: The points, ``(D′, d)``; beyond the first D, final observations that were never left.
@@ -106,8 +106,9 @@ class ExpectedUpdate(NamedTuple):
     def errors(self, num_sweeps: int, step_size: float = 1.0) -> Tensor:
         """Errors v_t − v_∞ after 0 … L sweeps from v = 0, ``(*batch, D′, L + 1)``.
 
-        They are exact relative to themselves, however small: rounding leaves no floor, since they are computed as the
-        values of the same update without rewards, started from −v_∞.
+        However small, they have no floor of rounding beside v: they are the values of the same update without rewards,
+        started from −v_∞. Rounding of v_∞ stays a part of that start; it shows where all else contracts faster, as
+        with a wide kernel where all rewards are equal, and shrinks in its turn.
 
         Raises:
             DivergenceError: As ``sweep``.
@@ -142,7 +143,7 @@ def expected_update(source: FiniteChain | Context, kernel: Kernel) -> ExpectedUp
     if isinstance(source, Context):
         if source.mask.ndim != 1:
             raise ValueError(f"source: expected a context without batch dimensions, got {source!r}.")
-        return _of_context(source.points, source.rewards, source.discounts, source.successors, source.mask, kernel)
+        return expected_updates(source, kernel)[0]
     features, mu = check_process("source", source)
     P = as_tensor("transition_matrix", source.transition_matrix).to(features)
     rewards = as_tensor("rewards", source.rewards).to(features)
@@ -152,9 +153,9 @@ def expected_update(source: FiniteChain | Context, kernel: Kernel) -> ExpectedUp
 
 def expected_updates(source: FiniteChain | Context, kernel: Kernel) -> list[ExpectedUpdate]:
     """``expected_update`` of each context of a batch, in order; of anything else, a list of one."""
-    if not isinstance(source, Context) or source.mask.ndim == 1:
+    if not isinstance(source, Context):
         return [expected_update(source, kernel)]
-    batch = source.mask.ndim - 1
+    source, batch = in_double(source, kernel), source.mask.ndim - 1
     parts = (source.points, source.rewards, source.discounts, source.successors, source.mask)
     flat = [part.reshape(-1, *part.shape[batch:]) for part in parts]
     return [

@@ -30,12 +30,13 @@ def neu(
     """Norm of the expected update ‖h‖², h(θ) = E[δ ∇v̂_θ(Z)], δ = R + γ v̂_θ(Z′) − v̂_θ(Z) (arXiv 2605.07333).
 
     The expectation is over contexts of n transitions of a stationary trajectory and the query S_n, S_{n+1} that
-    follows. θ are all weights of the transformer. Three estimators, of falling error:
+    follows. θ are all weights of the transformer. Three estimators:
 
     - ``"naive"``: ‖h‖² of one batch, biased upwards by the variance of its mean;
-    - ``"two_batch"``: h₁·h₂ of two independent halves, unbiased, and negative at times;
+    - ``"two_batch"``: h₁·h₂ of two independent halves, unbiased, and negative at times; its error is about the same;
     - ``"conditional"``: the same, with each update replaced by its mean over the queries given the context,
-      Σ_s μ(s) δ(s) ∇v̂(s) with δ = r + γPv̂ − v̂. It takes the query as independent of the context.
+      Σ_s μ(s) δ(s) ∇v̂(s) with δ = r + γPv̂ − v̂. Its error is many times smaller. But it takes the query as
+      independent of the context, which in short contexts S_n is not, and so its mean may be several times smaller.
 
     Args:
         transformer: The transformer; its weights need not require gradients.

@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from icrl_agents.arrays import finite
-from icrl_agents.attention import KernelAttention, SoftmaxAttention
+from icrl_agents.attention import KernelAttention, SoftmaxAttention, attend
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
 from icrl_agents.evaluators.systems import check_ridge, each_context, expansion, in_double, solved
 from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
-from icrl_agents.magnitudes import near_power_of_two, power_of_two
+from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import ValueFunction
-from icrl_agents.weighted_context import read_points
+from icrl_agents.weighted_context import WeightedContext, weighted
 
 
 @dataclass(frozen=True)
@@ -68,28 +68,35 @@ class LSTD:
         return expansion(context, features, each_context(solve, context, x, x_next, context.rewards), features)
 
     def _weights(self, x: Tensor, x_next: Tensor, rewards: Tensor, epsilon: float) -> Tensor:
-        """Solves in the singular basis X = W S Uᵀ, where the condition does not depend on the features' scale.
+        """Solves in the singular basis X = W S Uᵀ, each feature in a unit near its largest number.
 
-        With w = U h u and h = (s² + ridge)^(−1/2), the system is (I − h s Wᵀ X′ U h) u = h s Wᵀ R. Without a ridge,
-        each feature has a unit of its own, in which its largest number is near 1.
+        There the condition does not depend on the features' scales: of B = U S⁻¹, X B has orthonormal columns. With
+        w = B u the system is (I + ridge·BᵀB − (X B)ᵀ X′ B) u = (X B)ᵀ R; a ridge then divides by its part of it.
+        Directions no larger than rounding of the states count as none: with a ridge, which determines all others, that
+        of float64.
         """
-        unit = power_of_two(x) if self.ridge else _units(x)  # so that no square leaves float64, nor a feature the rank
-        x, x_next, ridge = x / unit, x_next / unit, float(self.ridge) / unit.max() / unit.max()
+        unit = _units(x)  # so that no square leaves float64, nor a feature the rank
+        x, x_next, ridges = x / unit, x_next / unit, float(self.ridge) ** 0.5 / unit
         finite("context: next states", x_next, " in the units of the states; scale them down")
-        W, s, Ut = torch.linalg.svd(x.detach(), full_matrices=False)
-        smallest = max(x.shape[1] * epsilon, max(x.shape) * torch.finfo(x.dtype).eps)
-        rank = int((s > smallest * s[:1]).sum())
-        W, s, U = W[:, :rank], s[:rank], Ut[:rank].mT
-        basis = U * (s.square() + ridge).rsqrt()
-        if rank < x.shape[1] and not self.ridge:  # weights within what the states span, in units of their own
+        _, s, Ut = torch.linalg.svd(x.detach(), full_matrices=False)
+        double = torch.finfo(x.dtype).eps
+        rounding = (double if self.ridge else epsilon) * x.numel() ** 0.5
+        smallest = max(rounding, x.shape[1] * double * float(s.sum() and s[0]))
+        rank = int((s > smallest).sum())
+        s, U = s[:rank], Ut[:rank].mT
+        basis = U / s
+        if rank < x.shape[1]:  # weights within what the states span, in units of their own
             relative = (unit / unit.max())[:, None]
             spanned = relative * torch.linalg.qr(relative * U)[0]
             basis = spanned @ torch.linalg.inv(s[:, None] * U.mT @ spanned)
-        sent, gram = W * s * (s.square() + ridge).rsqrt(), torch.eye(rank).to(s)
+        if self.ridge:
+            _, t, Qt = torch.linalg.svd(ridges[:, None] * basis, full_matrices=False)
+            basis = basis @ (Qt.mT / torch.hypot(torch.ones_like(t), t))
         if x.requires_grad:
-            basis = _differentiable(x, basis, unit, smallest, ridge)
-            sent = x @ basis
-            gram = sent.mT @ sent + ridge * basis.mT @ basis
+            basis = _differentiable(x, basis, unit, smallest, float(self.ridge) ** 0.5)
+        sent, gram = x @ basis, torch.eye(rank).to(s)
+        if x.requires_grad:
+            gram = sent.mT @ sent + (ridges[:, None] * basis).mT @ (ridges[:, None] * basis)
         operator = gram - sent.mT @ (x_next @ basis)
 
         def singular(found: int) -> str:
@@ -137,25 +144,28 @@ class KernelLSTD:
         """
         check_context(context)
         rule = SoftmaxAttention(self.kernel) if self.normalise else KernelAttention(self.kernel, 1.0)
-        wide = in_double(context, self.kernel)
-        attention = rule.bind(wide.states, wide.mask)
-        weights = attention(read_points(wide))
-        index = context.successors[..., None].expand(*context.successors.shape, len(context))
-        K_next = wide.discounts[..., None] * torch.gather(weights, -2, index)
-        own = weights[..., : len(context), :]
-        w = each_context(self._weights, wide, own, own - K_next, wide.states, wide.rewards)
-        return expansion(context, rule.bind(context.states, context.mask), w, attention)
+        distinct = weighted(in_double(context, self.kernel), always=True)
+        attention = attend(rule, distinct)
+        if not isinstance(distinct, WeightedContext):
+            return ValueFunction([attention], [context.rewards[..., None, :]], context)  # zeros, if there are any
+        weights = attention(distinct.points) / distinct.counts.clamp(min=1.0)[..., None, :]  # of one visit
+        own = weights[..., : len(distinct), :]
+        parts = own, own - distinct.routed(weights), distinct.states, distinct.rewards, distinct.counts
+        w = each_context(self._weights, distinct, *parts)
+        return expansion(context, attend(rule, weighted(context, always=True)), w, attention)
 
-    def _weights(self, valid: Tensor, own: Tensor, operator: Tensor, states: Tensor, rewards: Tensor) -> Tensor:
+    def _weights(
+        self, valid: Tensor, own: Tensor, operator: Tensor, states: Tensor, rewards: Tensor, visits: Tensor
+    ) -> Tensor:
         if not bool(valid.any()):
             return torch.zeros_like(rewards)
-        _, group, counts = torch.unique(states[valid], dim=0, return_inverse=True, return_counts=True)
-        counts = counts.to(rewards)
+        _, group, sizes = torch.unique(states[valid], dim=0, return_inverse=True, return_counts=True)
+        counts = torch.zeros_like(rewards[: len(sizes)]).index_add_(0, group, visits[valid])
 
         def mean(rows: Tensor) -> Tensor:
             """Mean of the rows of each distinct state."""
-            total = rows.new_zeros((len(counts), *rows.shape[1:])).index_add_(0, group, rows)
-            return (total.mT / counts).mT
+            total = rows.new_zeros((len(sizes), *rows.shape[1:])).index_add_(0, group, rows)
+            return (total.mT / sizes).mT
 
         # Columns of one state are equal, so their mean is each of them; w is spread evenly over them.
         system = mean(mean(operator[valid][:, valid]).mT).mT + torch.diag(float(self.ridge) / counts)
@@ -211,20 +221,21 @@ class MonteCarlo:
         return ValueFunction([attention], [returns[..., None, :]], context)
 
 
-def _differentiable(x: Tensor, basis: Tensor, unit: Tensor, smallest: float, ridge: Tensor | float) -> Tensor:
+def _differentiable(x: Tensor, basis: Tensor, unit: Tensor, smallest: float, root: float) -> Tensor:
     """The basis for gradients: held, since that of equal singular values has none, but of all that may change.
 
-    With a ridge that is every direction; without one, what the states span, which moves with them.
+    With a ridge, root², that is every direction; without one, what the states span, which moves with them.
     """
     rank, dim = basis.shape[1], len(basis)
     if rank == dim:
         return basis
-    if bool(torch.as_tensor(ridge) > 0):
-        rest = torch.linalg.svd(basis.mT, full_matrices=True)[2][rank:].mT
-        return torch.cat([basis, rest / torch.as_tensor(ridge).sqrt()], dim=1)
-    relative = (unit / unit.max()).expand(dim)[:, None]
+    if root > 0.0:
+        weights = basis / unit[:, None]
+        rest = torch.linalg.svd((weights / weights.norm(dim=0)).mT, full_matrices=True)[2][rank:].mT
+        return torch.cat([basis, unit[:, None] * rest / root], dim=1)
+    relative = (unit / unit.max())[:, None]
     scaled = x * relative[:, 0]
-    return relative * (torch.linalg.pinv(scaled, rtol=smallest) @ (scaled @ (basis / relative)))
+    return relative * (torch.linalg.pinv(scaled, atol=smallest) @ (scaled @ (basis / relative)))
 
 
 def _units(x: Tensor) -> Tensor:

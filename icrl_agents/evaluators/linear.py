@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from icrl_agents.attention import StepSize, check_step_size
-from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import Measured, check_convergence
 from icrl_agents.eligibility import (
@@ -20,6 +19,7 @@ from icrl_agents.eligibility import (
     discounted_features,
     eligibility_traces,
     features,
+    largest_reach,
     num_transitions,
 )
 from icrl_agents.error_dynamics import spectral_radius
@@ -197,10 +197,7 @@ def _gain(context: Context, step_size: StepSize, readers: Tensor, directions: Te
     check_squares("context", context.points)
     if step_size != "auto":
         return (torch.full_like(n, float(step_size)) / n)[..., None]
-    if len(context) == 0:
-        return torch.ones_like(n)[..., None]
-    blocks = row_blocks(directions, readers.shape[-2] * n.numel())
-    largest = torch.stack([(block @ readers.mT).abs().sum(-1).amax(-1) for block in blocks]).amax(0)
+    largest = largest_reach(readers, directions)
     return (1.0 / torch.where(largest > 0, largest, 1.0))[..., None]
 
 

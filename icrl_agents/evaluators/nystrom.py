@@ -111,7 +111,7 @@ class Nystrom:
         B = inverse_root(kappa)
         far = torch.empty(0, dtype=torch.long, device=states.device)
         landmarks = Landmarks(kernel, Z, B, None, far, states.new_empty(0, len(context)))
-        mass = B @ (B.mT @ sum(kernel(block, Z).sum(0) for block in states.split(_ROWS)))
+        mass = B @ (B.mT @ sum(kernel_matrix(kernel, block, Z).sum(0) for block in states.split(_ROWS)))
         if isinstance(rule, SoftmaxAttention):
             far = far_finals(kernel, Z, context, min(len(Z), LARGEST_MATRIX // (8 * len(context))))
             exact = rule.bind(context.states, context.mask)(context.points[far])
@@ -119,7 +119,10 @@ class Nystrom:
             return landmarks._replace(B=B, mass=mass, far=far, exact=exact), 1.0
         alpha = rule.step_size
         if alpha == "auto" and getattr(kernel, "positive", False):
-            alpha = 1.0 / torch.stack([(kernel(block, Z) @ mass).amax() for block in states.split(_ROWS)]).amax()
+            alpha = (
+                1.0
+                / torch.stack([(kernel_matrix(kernel, block, Z) @ mass).amax() for block in states.split(_ROWS)]).amax()
+            )
         elif alpha == "auto":
             alpha = stable_step_size(kernel, context.states, context.mask)
         return landmarks, cast(float | Tensor, alpha)

@@ -11,7 +11,7 @@ from torch import Tensor
 from icrl_agents.context import Context
 from icrl_agents.kernels import Kernel
 from icrl_agents.value_function import Basis, ValueFunction
-from icrl_agents.weighted_context import read_points
+from icrl_agents.weighted_context import Transitions, read_points
 
 SMALLEST_RECIPROCAL_CONDITION = 1e-12
 """Systems below it are refused: fewer than four digits of their solution would be meaningful."""
@@ -45,7 +45,7 @@ def in_double(context: Context, kernel: Kernel) -> Context:
     return wide
 
 
-def each_context(solve: Callable[..., Tensor], context: Context, *tensors: Tensor) -> Tensor:
+def each_context(solve: Callable[..., Tensor], context: Transitions, *tensors: Tensor) -> Tensor:
     """``solve(mask, *tensors)`` of each context of a batch, from and in float64."""
     batch = context.mask.shape[:-1]
     flat = [t.double().reshape(batch.numel(), *t.shape[len(batch) :]) for t in tensors]

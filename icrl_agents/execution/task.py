@@ -12,7 +12,10 @@ Result = TypeVar("Result")
 
 
 class Executor(Protocol):
-    """Where the cells of a study are computed. A cell's result does not depend on where, nor on other cells."""
+    """Where the cells of a study are computed. A cell's result does not depend on where, nor on other cells.
+
+    That holds for tasks that read no setting of their process, such as torch's default type or a global generator.
+    """
 
     def map(self, task: Callable[[Cell], Result], cells: Sequence[Cell]) -> Generator[tuple[Cell, Result], None, None]:
         """Yields each cell with ``task(cell)``, as they finish.

@@ -83,6 +83,8 @@ def states_along(
     The episodes are those that ``collect_episodes`` makes of ``env.unwrapped``, below any time limit, with
     ``num_episodes=episodes, max_episode_steps=steps, seed=seed``.
 
+    It is left in the first of them.
+
     Args:
         env: See ``Restorable``.
         episodes: How many.
@@ -93,29 +95,41 @@ def states_along(
 
     Raises:
         TypeError: If the environment cannot be restored.
-        ValueError: If a number is out of range, or an episode ended before one of the times.
+        ValueError: If a number is out of range, an episode ended before one of the times, or later steps have written
+            into a snapshot.
     """
     process, seed = restorable(env), arguments.integer("seed", seed, 0)
     rng = np.random.default_rng([seed, 1])
     count = arguments.integer("states_per_episode", states_per_episode, 1)
     steps = arguments.integer("steps", steps, count)
     edges = np.linspace(0, steps if before is None else arguments.integer("before", before, count, steps), count + 1)
-    order, snapshots = np.arange(count), list[Any]()
+    order, snapshots, first = np.arange(count), list[Any](), None
     for index in range(arguments.integer("episodes", episodes, 1)):
-        process.reset(seed=seed if index == 0 else None)
+        observation, _ = process.reset(seed=seed if index == 0 else None)
         drawn = rng.uniform(edges[:-1], edges[1:]).astype(int)
         times = np.maximum.accumulate(drawn - order) + order  # each after the one before
         for time in range(steps):
             if time in times:
+                first = np.array(observation, dtype=np.float64) if first is None else first
                 snapshots.append(process.get_state())
-            _, _, terminated, truncated, _ = process.step(0)
+            observation, _, terminated, truncated, _ = process.step(0)
             if terminated or truncated:
                 if time < times[-1]:
                     raise ValueError(
                         f"steps: expected at most the length of episodes, got {steps}; one had {time + 1}."
                     )
                 break
+    check_kept(process.set_state(snapshots[0]), first)
     return snapshots
+
+
+def check_kept(observation: Any, before: Any) -> None:  # noqa: ANN401 - rows of numbers
+    """Raises ValueError if a snapshot shows another observation than ``before``."""
+    if not np.allclose(np.asarray(observation, dtype=np.float64), before, rtol=1e-6, atol=0.0, equal_nan=True):
+        raise ValueError(
+            "env: expected a snapshot to show what its state showed before; steps have written into it. Let get_state "
+            "return a copy, and set_state go on from another copy."
+        )
 
 
 def observed(env: gym.Env[Any, Any], snapshots: Sequence[Any]) -> np.ndarray:

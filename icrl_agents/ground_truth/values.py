@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from icrl_agents.arrays import reals
-from icrl_agents.ground_truth.states import Restorable, observed, restorable
+from icrl_agents.ground_truth.states import Restorable, check_kept, observed, restorable
 from icrl_envs import arguments
 
 MOST_STEPS = 10_000_000
@@ -142,7 +142,8 @@ def ground_truth(
 
     Raises:
         TypeError: If the environment cannot be restored, or an argument has the wrong type.
-        ValueError: If an argument is out of range, or the environment truncates a continuation.
+        ValueError: If an argument is out of range, the environment truncates a continuation, or a continuation has
+            written into its snapshot.
 
     Example:
         >>> import icrl_envs
@@ -164,7 +165,7 @@ def ground_truth(
     returns = np.empty((len(snapshots), count))
     for i, (snapshot, of_state) in enumerate(zip(snapshots, seeds.spawn(len(snapshots)), strict=True)):
         for j, child in enumerate(of_state.generate_state(count)):
-            process.set_state(snapshot, seed=int(child))
+            check_kept(process.set_state(snapshot, seed=int(child)), shown[i])
             returns[i, j] = _return(process, gamma, steps)
     return GroundTruth(shown, returns, gamma, steps)
 

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl_agents.control.critic import Critic, Features, check_evaluator
+from icrl_agents.control.critic import Critic, check_evaluator
 from icrl_agents.control.defaults import default_evaluator
+from icrl_agents.control.features import Features
 from icrl_agents.control.rollout import Rollout
 from icrl_agents.value_function import Evaluator
 
@@ -36,7 +37,9 @@ class InContextPPO(PPO):
     VecEnvs, normalisation, logging, ``save`` and ``load``. At the end of a rollout the evaluator is fitted on its
     transitions; values, advantages and returns in ``rollout_buffer`` are then those of the in-context value function.
     Its states are what the policy's feature extractor makes of observations: vectors as they are, images and
-    dictionaries encoded. Truncated episodes bootstrap from their final observation, terminated ones do not.
+    dictionaries encoded. Truncated episodes bootstrap from their final observation, terminated ones do not. An
+    environment must return a new array at each step: Stable-Baselines3 hands the final one on after the reset, without
+    a copy.
 
     ``save`` keeps the critic's transitions as tensors beside the actor's weights, ``load`` fits the evaluator on them
     again, so that ``predict_values`` goes on as it was; before the first rollout values are 0. What belongs to a value

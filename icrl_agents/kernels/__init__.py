@@ -3,6 +3,9 @@
 Every kernel is a module ``(x (*batch, m, d), y (*batch, n, d)) -> (*batch, m, n)``. Those with a closed form of log κ
 offer it as ``score``, which softmax attention exponentiates. Their weights are frozen parameters, saved with a model,
 and trainable after ``requires_grad_(True)``. Any such callable is a kernel; a ``positive`` one is never 0 but rounded.
+
+A value function keeps a kernel that is a module with the weights of the fit. It cannot keep a network that a function
+calls, such as a lambda: train that after the fit, and queries are compared with keys by other weights than its own.
 """
 
 from __future__ import annotations

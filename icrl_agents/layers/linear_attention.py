@@ -27,7 +27,8 @@ class LinearAttentionLayer(nn.Module):
         Z ← Z + Σ_h LinAttn(Z; P_h, Q_h),   LinAttn(Z; P, Q) = (1/n) P Z M (Zᵀ Q Z)
 
     The mask M keeps queries and padding from being keys; M_ki = Π_{i≤j<k} γ_j λ inside each trajectory, the identity
-    at λ = 0. Neither M nor Zᵀ Q Z is formed: Z M Zᵀ is ``(D, D)``, so a layer costs O(n D²).
+    at λ = 0. Neither M nor Zᵀ Q Z is formed: Z M Zᵀ is ``(D, D)``, so a layer costs O(n D²). What ``scaling`` asks is
+    found once, from all pairs of distinct columns.
 
     Whatever P and Q, each layer maps a query column z to (I + A) z, where A depends on the keys alone. So the value
     is linear in the query's features, and ``fit`` reads its weights off the unit vectors.

@@ -190,7 +190,9 @@ class PretrainConfig:
     def _check_effects(self) -> None:
         """Refuses what would change nothing."""
         cartpole = self.chain == "cartpole"
+        undiscounted = self.algorithm == "average_reward" and not self.representable
         for name, why in {
+            "gamma": undiscounted and "none for average_reward, which discounts nothing",
             "num_states": cartpole and "none for cartpole, whose states are seen",
             "features": cartpole and "none for cartpole, whose states are seen",
             "horizon": self.loss != "mc" and "loss 'mc' beside it, whose returns it cuts",

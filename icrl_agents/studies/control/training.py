@@ -13,8 +13,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 from icrl_agents.adaptive import AdaptiveTD
-from icrl_agents.control.critic import quadratic_features
 from icrl_agents.control.defaults import LENGTH_SCALE, NUM_SWEEPS, default_evaluator
+from icrl_agents.control.features import quadratic_features
 from icrl_agents.evaluators import LSTD, KernelTD, WeightedSoftmaxTD
 from icrl_agents.integrations.sb3 import InContextPPO
 from icrl_agents.kernels import RBF, Laplace

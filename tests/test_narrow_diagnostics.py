@@ -1,0 +1,37 @@
+"""Diagnostics of contexts and value functions in single precision."""
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents import diagnostics
+from icrl_agents.context import Context
+from icrl_agents.diagnostics.expected_update import expected_update
+from icrl_agents.episode import Episode
+from icrl_agents.evaluators import LSTD
+from icrl_agents.kernels import RBF
+
+
+def test_a_weight_of_a_small_feature_counts_in_single_precision_too():
+    rng = np.random.default_rng(0)
+    states = (rng.normal(size=(5_001, 2)) * [3e3, 1.0]).astype(np.float32)
+    functions = [
+        LSTD().fit(
+            Context.from_episodes([Episode(states, sign * 10 * states[:-1, 1] + states[:-1, 0] / 1e4)], 0.5).to(
+                dtype=torch.float32
+            )
+        )
+        for sign in (1.0, -1.0)
+    ]
+    asked, weights = torch.as_tensor(states[:-1]), torch.full((5_000,), 1 / 5_000)
+    found = diagnostics.implicit_weight_similarity(*functions, asked, weights)
+    assert found.dtype == torch.float32
+    assert float(found) == pytest.approx(-1.0, abs=1e-6)
+
+
+def test_a_singular_system_is_refused_in_single_precision_too():
+    states = np.random.default_rng(0).normal(size=(21, 1))
+    context = Context.from_episodes([Episode(states, np.ones(20))], 0.5)
+    for each in (context, context.to(dtype=torch.float32)):
+        with pytest.raises(ValueError, match="got a singular A M"):
+            expected_update(each, RBF(1.0)).limit()
