@@ -21,9 +21,9 @@ FACTOR = 10.0
 """Values beyond this many times r_max/(1 − γ) are an error; less is a warning, where the
 spectral radius is not below 1 or they are beyond twice the bound: a contracting kernel may extrapolate a little."""
 GROWTH = 1e6
-"""TD errors that have grown this much are an error; by more than 2 and by its spectral radius, or by more than
-``FACTOR`` where no bound says how far values may go, a warning."""
-_GROWN, _EXCEEDED, _FAR, _NOTICEABLE, _SHORTEST = 2.0, 1.001, 2.0, 1.05, 10
+"""TD errors that have grown this much are an error; by more than 2 and by its spectral radius, or by more than 100 where
+no bound says how far values may go, a warning."""
+_GROWN, _MUCH, _EXCEEDED, _FAR, _NOTICEABLE, _SHORTEST = 2.0, 100.0, 1.001, 2.0, 1.05, 10
 _SETTLED, _ENDLESS = 1e-3, 1e-5
 """At γ = 1, values have settled where a sweep changes them by no more than this share of what the first one did; a
 spectral radius this near to 1 is 1."""
@@ -170,7 +170,7 @@ def _warned(suspect: _Suspect) -> bool:
     steps, values, bound, gamma, unit, number, measure = suspect
     depth, growth = len(steps), float(steps[-1] / _positive(steps[0]))
     beyond = values is not None and bool((values > _EXCEEDED * bound).any())
-    grown = values is None and growth > FACTOR
+    grown = values is None and growth > _MUCH
     if not beyond and not grown and measure is None and depth < _SHORTEST:
         return False
     measured = _measured(steps, number, measure)

@@ -207,7 +207,7 @@ def test_values_of_queries_that_no_policy_has_are_warned_of():
         WeightedSoftmaxTD(DotProduct(torch.eye(1)), 40).fit(batch)([[-1.0]])
 
 
-def test_td_errors_that_grow_tenfold_are_told_of_whatever_the_radius_where_values_have_no_bound():
+def test_td_errors_that_grow_hundredfold_are_told_of_whatever_the_radius_where_values_have_no_bound():
     rng, told = np.random.default_rng(1), 0
     for _ in range(300):
         matrix, states = torch.as_tensor(rng.normal(size=(2, 2))), 1.5 * rng.normal(size=(31, 2))
@@ -220,5 +220,5 @@ def test_td_errors_that_grow_tenfold_are_told_of_whatever_the_radius_where_value
         told += bool(warned)
         v = kept[0].by_depth(states)[:, 19].numpy()
         grown = np.abs(context.rewards.numpy() + 0.5 * v[1:] - v[:-1]).max() / float(context.rewards.abs().max())
-        assert warned or grown <= 10.0 + 1e-6
+        assert warned or grown <= 100.0 + 1e-6
     assert told > 0

@@ -157,7 +157,8 @@ def expected_updates(source: FiniteChain | Context, kernel: Kernel) -> list[Expe
         return [expected_update(source, kernel)]
     source, batch = in_double(source, kernel), source.mask.ndim - 1
     parts = (source.points, source.rewards, source.discounts, source.successors, source.mask)
-    flat = [part.reshape(-1, *part.shape[batch:]) for part in parts]
+    count = source.mask.shape[:batch].numel()
+    flat = [part.reshape(count, *part.shape[batch:]) for part in parts]
     return [
         _of_context(points, rewards, discounts, successors, mask, kernel)
         for points, rewards, discounts, successors, mask in zip(*flat, strict=True)

@@ -14,9 +14,10 @@ from icrl_agents.studies.results import opened_folder, write_rows
 
 _CAPTION = f"""
 Returns of {EPISODES} episodes with deterministic actions: interquartile mean over seeds [95 % bootstrap interval].
-early: mean over the first {EARLY:,} steps of the run (area under the curve); last: at its end; solved: seeds whose
-policy reached the solved return at an evaluation, and the median of the steps after which; s/10k: processor seconds
-of training per 10,000 steps. all: early, 0 at the worst and 1 at the best return of each environment."""
+early: mean over the first {EARLY:,} steps of each run, or all it has (area under the curve); last: at its end;
+solved: seeds whose policy reached the solved return at an evaluation, and the median of the steps after which; s/10k:
+processor seconds of training per 10,000 steps. all: early, 0 at the worst and 1 at the best return of each
+environment."""
 
 
 def run(config: ControlConfig) -> None:
