@@ -21,8 +21,8 @@ FACTOR = 10.0
 """Values beyond this many times r_max/(1 − γ) are an error; less is a warning, where the
 spectral radius is not below 1 or they are beyond twice the bound: a contracting kernel may extrapolate a little."""
 GROWTH = 1e6
-"""TD errors that have grown this much are an error; by more than 2 and by its spectral radius, or by more than 100 where
-no bound says how far values may go, a warning."""
+"""TD errors that have grown this much are an error; by more than 2 and by its spectral radius, or by more than 100
+where no bound says how far values may go, a warning."""
 _GROWN, _MUCH, _EXCEEDED, _FAR, _NOTICEABLE, _SHORTEST = 2.0, 100.0, 1.001, 2.0, 1.05, 10
 _SETTLED, _ENDLESS = 1e-3, 1e-5
 """At γ = 1, values have settled where a sweep changes them by no more than this share of what the first one did; a
