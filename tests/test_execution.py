@@ -104,7 +104,7 @@ def test_a_killed_process_is_replaced_and_costs_no_finished_cell(tmp_path):
 def test_a_cell_that_always_kills_its_process_ends_the_map_after_the_others():
     found = {}
     with pytest.raises(OSError, match=r"killed again and again, perhaps for lack of memory"):
-        gathered(Processes(2, retries=1).map(die, range(5)), found)
+        gathered(Processes(2, retries=3).map(die, range(5)), found)
     assert found.keys() == {0, 2, 3, 4}
 
 

@@ -172,7 +172,7 @@ def test_the_floor_of_one_context_is_the_error_of_lstd_by_hand():
 def test_measured_rates_of_few_chains_are_their_radii_and_within_the_bound():
     config = VerifyConfig(chains=4)
     for gamma in (0.5, 0.9):
-        chains = drawn(config, gamma)
+        chains = drawn(config.first_seed, config.chains, gamma)
         decays = [Decay.of(chains, Exponential(1.0 / c), alpha) for c, alpha in SETTINGS]
         for decay in decays:
             assert float((decay.rate / decay.radius - 1).abs().max()) < 0.02

@@ -51,7 +51,7 @@ def check_convergence(config: VerifyConfig) -> Iterator[Row]:
 def _divergence(config: VerifyConfig) -> Row:
     """A score that prefers the other states: M has eigenvalues below 0."""
     away = DotProduct(-2.0 * torch.eye(STATES, dtype=torch.float64))
-    decay = Decay.of(drawn(config, 0.9), away, depth=400)
+    decay = Decay.of(drawn(config.first_seed, config.chains, 0.9), away, depth=400)
     least = float(decay.radius.min())
     return Row(
         claim="spectral radius > 1: diverges, at that rate",

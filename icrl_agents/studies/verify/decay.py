@@ -86,12 +86,12 @@ def population(config: VerifyConfig) -> list[Decay]:
     """A decay for each of ``SETTINGS``, for each discount, for each kind of features, in this order."""
     decays = []
     for features, gamma in product(FEATURES, DISCOUNTS):
-        chains = drawn(config, gamma, features)
+        chains = drawn(config.first_seed, config.chains, gamma, features)
         decays += [Decay.of(chains, Exponential(1.0 / c), alpha) for c, alpha in SETTINGS]
     return decays
 
 
-def drawn(config: VerifyConfig, gamma: float, features: str = "one_hot") -> list[FiniteProcess]:
+def drawn(first_seed: int, chains: int, gamma: float, features: str = "one_hot") -> list[FiniteProcess]:
     """The random Boyan's chains."""
-    seeds = range(config.first_seed, config.first_seed + config.chains)
+    seeds = range(first_seed, first_seed + chains)
     return [boyan_chain(num_states=STATES, gamma=gamma, features=features, task_seed=seed) for seed in seeds]
