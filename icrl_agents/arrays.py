@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from icrl_envs import arguments
 
 FLOATING = (torch.float32, torch.float64)
-_Module = TypeVar("_Module", bound=nn.Module)
 LARGEST_INTEGER = 2.0**53
 """Up to this one float64 holds every integer."""
 
@@ -160,14 +158,21 @@ def float_rows(name: str, array: np.ndarray) -> np.ndarray:
     """Returns an array of float32 or float64 as it is, and any other as float64.
 
     Raises:
+        TypeError: If it holds words, dates or complex numbers.
         ValueError: If float64 cannot hold an integer of it.
     """
     if array.dtype in (np.float32, np.float64):
         return array
+    if array.dtype.kind not in "biufO" or any(isinstance(item, (str, bytes)) for item in _objects(array)):
+        raise TypeError(f"{name}: expected real numbers, got {array.dtype}.")
     numbers = array.astype(np.float64)
-    if array.dtype.kind in "iu" and (np.abs(numbers) >= LARGEST_INTEGER).any():
+    if array.dtype.kind in "iuO" and (np.abs(numbers) >= LARGEST_INTEGER).any():
         _check_exact(name, torch.from_numpy(numbers), array.flatten().tolist)
     return numbers
+
+
+def _objects(array: np.ndarray) -> list[Any]:
+    return array.flatten().tolist() if array.dtype.kind == "O" else []
 
 
 def front_rows(rows: Tensor, chosen: Tensor) -> Tensor:
@@ -222,29 +227,3 @@ def positive(name: str, value: Any) -> Tensor:  # noqa: ANN401
     if tensor.numel() == 0 or not bool((torch.isfinite(tensor) & (tensor > 0)).all()):
         raise ValueError(f"{name}: expected a positive finite number, got {value}.")
     return tensor
-
-
-def held(module: _Module) -> _Module:
-    """Returns a copy of ``module``, and of all in it, as ``holding``; a compiled script as it is."""
-    if isinstance(module, torch.jit.ScriptModule):
-        return module
-    module = cast(_Module, getattr(module, "_orig_mod", module))  # of torch.compile, whose copy would be compiled anew
-    copied = object.__new__(type(module))
-    copied.__dict__.update(_held(vars(module)))
-    for kind in ("_parameters", "_buffers"):
-        copied.__dict__[kind] = _held(getattr(module, kind))
-    copied.__dict__["_modules"] = {name: child and held(child) for name, child in module._modules.items()}
-    return copied
-
-
-def _held(items: dict[str, Any]) -> dict[str, Any]:
-    return {name: item.clone() if isinstance(item, Tensor) else item for name, item in items.items()}
-
-
-def holding(module: _Module, **weights: Tensor) -> _Module:
-    """Returns a copy of ``module`` that keeps its weights as they are now, and passes gradients on to them."""
-    copied = copy.copy(module)
-    copied._parameters = {}
-    for name, weight in weights.items():
-        setattr(copied, name, weight.clone())
-    return copied

@@ -22,6 +22,7 @@ from icrl_agents.kernel_matrix import (
     bind_kernel,
     check_finite,
     check_kernel,
+    check_reached,
     column_sums,
     kernel_matrix,
     largest_step,
@@ -201,12 +202,7 @@ def _softmax(kernel: Any, counts: Tensor | None, queries: Tensor, keys: Tensor, 
     if weights.shape[-1] > LONGEST_SUM:  # of which its own sum has lost digits
         weights = weights / weights.sum(-1, keepdim=True)
     if bool(torch.isnan(weights.detach()[..., :1]).any()):
-        unreached = torch.isneginf(scores).all(-1, keepdim=True)
-        if getattr(kernel, "positive", False) and bool((unreached & mask.any(-1)[..., None, None]).any()):
-            raise ValueError(
-                f"kernel: every score of some state overflows {scores.dtype}, so far are the states apart; "
-                "scale them down, or the kernel's length scale up."
-            )
+        unreached = check_reached(kernel, scores, mask)
         weights = torch.softmax(scores.masked_fill(unreached, 0.0), -1).masked_fill(unreached, 0.0)
         check_finite(weights)
     weights = weights.to(queries)

@@ -23,7 +23,7 @@ spectral radius is not below 1 or they are beyond twice the bound: a contracting
 GROWTH = 1e6
 """TD errors that have grown this much are an error; by more than 2 and by its spectral radius, or by more than 100
 where no bound says how far values may go, a warning."""
-_GROWN, _MUCH, _EXCEEDED, _FAR, _NOTICEABLE, _SHORTEST = 2.0, 100.0, 1.001, 2.0, 1.05, 10
+GROWN, _MUCH, EXCEEDED, _FAR, _NOTICEABLE, _SHORTEST = 2.0, 100.0, 1.001, 2.0, 1.05, 10
 _SETTLED, _ENDLESS = 1e-3, 1e-5
 """At γ = 1, values have settled where a sweep changes them by no more than this share of what the first one did; a
 spectral radius this near to 1 is 1."""
@@ -96,11 +96,11 @@ def check_convergence(
         growth = (_peak(w[..., -1, :] - w[..., -2, :]) / _positive(_first_step(w, discounted))).flatten()
         bound = value_bound(context).flatten()
         excess = torch.zeros_like(growth) if bounded is None else _peak(bounded.last).flatten() / _positive(bound)
-        suspect = ((growth > _GROWN) | (excess > _EXCEEDED)).nonzero().flatten()
+        suspect = ((growth > GROWN) | (excess > EXCEEDED)).nonzero().flatten()
         if len(suspect) > 0:
             values = _peak(bounded.at(w).mT).reshape(len(growth), -1) if bounded else None
             flat, gammas = w.reshape(-1, *w.shape[-2:]), context.discounts.amax(-1).flatten().tolist()
-            worst_first = suspect[(growth / _GROWN + excess / _EXCEEDED)[suspect].argsort(descending=True)]
+            worst_first = suspect[(growth / GROWN + excess / EXCEEDED)[suspect].argsort(descending=True)]
             suspects = [
                 _Suspect(
                     _steps(flat[i], discounted),
@@ -169,7 +169,7 @@ def _warned(suspect: _Suspect) -> bool:
     """Whether there was something to warn of."""
     steps, values, bound, gamma, unit, number, measure = suspect
     depth, growth = len(steps), float(steps[-1] / _positive(steps[0]))
-    beyond = values is not None and bool((values > _EXCEEDED * bound).any())
+    beyond = values is not None and bool((values > EXCEEDED * bound).any())
     grown = values is None and growth > _MUCH
     if not beyond and not grown and measure is None and depth < _SHORTEST:
         return False

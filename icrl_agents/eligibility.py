@@ -100,9 +100,12 @@ def largest_reach(readers: Tensor, directions: Tensor) -> Tensor:
     readers, counts = _once(readers)
     directions, _ = _once(directions)
     blocks = row_blocks(directions, readers.shape[-2] * batch.numel())
-    products = ((block @ readers.mT).abs() for block in blocks)
-    sums = (each if counts is None else each * counts[..., None, :] for each in products)
-    return torch.stack([each.sum(-1).amax(-1) for each in sums]).amax(0)
+    largest = readers.new_zeros(batch)
+    for block in blocks:  # what is kept of each would keep its memory from being used by the next
+        reach = (block @ readers.mT).abs()
+        reach = reach if counts is None else reach * counts[..., None, :]
+        largest = torch.maximum(largest, reach.sum(-1).amax(-1))
+    return largest
 
 
 def _once(rows: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -17,7 +17,15 @@ from torch import Tensor
 from icrl_agents.attention import Attention, BoundAttention, SoftmaxAttention, attend
 from icrl_agents.blockwise import BlockwiseMatrix
 from icrl_agents.context import Context
-from icrl_agents.divergence import Bounded, Measured, check_convergence, check_finite
+from icrl_agents.divergence import (
+    EXCEEDED,
+    GROWN,
+    Bounded,
+    Measured,
+    check_convergence,
+    check_finite,
+    value_bound,
+)
 from icrl_agents.krylov import arnoldi
 from icrl_agents.magnitudes import power_of_two
 from icrl_agents.weighted_context import WeightedContext, read_points, weighted
@@ -131,6 +139,15 @@ def check_layers(
     else:
         discounted = getattr(layer, "prompt", "discounted") == "discounted"
         check_convergence(context, coefficients[0], unit="layer", discounted=discounted)
+
+
+def is_suspect(context: Context, values: Tensor, errors: Tensor | None = None) -> bool:
+    """Whether the last ``values (*batch, p)`` or TD errors ``(*batch, n)`` are such as ``check_layers`` looks into."""
+    if len(context) == 0:
+        return False
+    bound, first = value_bound(context), context.rewards.detach().abs().amax(-1)
+    beyond = (values.detach().abs() > EXCEEDED * bound[..., None]).any(-1) | torch.isinf(bound)
+    return bool(beyond.any()) or (errors is not None and bool((errors.abs() > GROWN * first[..., None]).any()))
 
 
 @torch.no_grad()

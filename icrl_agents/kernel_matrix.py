@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import held
 from icrl_agents.blockwise import row_blocks
 from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Kernel, Laplace, Linear, ProductLaplace, ReLU
-from icrl_agents.magnitudes import widened
-from icrl_agents.pure import depends_on_call, some_rows
+from icrl_agents.magnitudes import for_products, widened
+from icrl_agents.pure import asked, check_held, depends_on_call, held, some_rows
 
 OWN = (RBF, DotProduct, Exponential, Identity, Laplace, Linear, ProductLaplace, ReLU)
 """Kernels that are known to be functions of two states."""
@@ -67,13 +66,17 @@ def _check_pairwise(kernel: Kernel, keys: Tensor) -> None:
             "kernel: writes into the states that it is given, as clamp_ and ReLU(inplace=True) do; expected a function "
             "that leaves them as they are."
         )
-    if depends_on_call(alone, again, among):
+    if depends_on_call(alone, again, among) or depends_on_call(
+        single := kernel_matrix(kernel, some[..., :1, :], some), single, whole[..., :1, :]
+    ):
         raise ValueError(
             "kernel: gives the same states other numbers beside other states, or each time it is asked, as with batch "
             "or spectral normalisation or dropout in training, or a width that is found anew in every call; expected a "
             "function of two states. Call its eval(), or give it a method bind(keys, mask) that returns the kernel of "
             "one context."
         )
+    if isinstance(kernel, nn.Module):
+        check_held("kernel", kernel, few, few)
     if hasattr(kernel, "score") and _differ(kernel_matrix(kernel.score, some, some), whole):  # type: ignore[attr]
         raise ValueError(
             "kernel: its score is not the logarithm of what it gives, as where a class that inherits one overrides "
@@ -91,9 +94,10 @@ def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
     """κ(queries, keys), ``(*batch, m, n)``, in the type of the queries.
 
     Raises:
+        TypeError: If the kernel's weights are of another floating type.
         ValueError: If the kernel gives anything but one number per query and key.
     """
-    kappa = kernel(queries, keys)
+    kappa = asked("kernel", kernel, queries, keys)
     batch = torch.broadcast_shapes(queries.shape[:-2], keys.shape[:-2])
     expected = (*batch, queries.shape[-2], keys.shape[-2])
     if not isinstance(kappa, Tensor) or kappa.shape != expected:
@@ -105,10 +109,13 @@ def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def score_matrix(kernel: Any, queries: Tensor, keys: Tensor) -> Tensor:  # noqa: ANN401 - a kernel with a score
-    """Scores log κ(queries, keys), ``(*batch, m, n)``; in float64 where some query is far from every key.
+    """Scores log κ(queries, keys), ``(*batch, m, n)``; in float64 where a query is far from every key, or where large.
 
     A score near s is rounded by |s| units in the last place, and softmax, relative to itself, by as much.
     """
+    if type(kernel) in (DotProduct, Exponential):
+        factor = kernel.matrix if type(kernel) is DotProduct else 1.0 / kernel.temperature
+        return kernel_matrix(kernel.score, *for_products(queries, keys, factor))
     scores = kernel_matrix(kernel.score, queries, keys)
     if scores.dtype == torch.float32 and isinstance(kernel, (RBF, Laplace, ProductLaplace)) and scores.numel():
         found = scores.detach()
@@ -116,6 +123,17 @@ def score_matrix(kernel: Any, queries: Tensor, keys: Tensor) -> Tensor:  # noqa:
         if bool(far.any()) and bool((found[far].amax(-1) < -FAR).any()):
             return kernel_matrix(kernel.score, widened(queries), widened(keys))
     return scores
+
+
+def check_reached(kernel: Any, scores: Tensor, mask: Tensor) -> Tensor:  # noqa: ANN401 - a kernel with a score
+    """Where no key is reached, ``(*batch, m, 1)``; raises ValueError if that can only be since scores overflow."""
+    unreached = torch.isneginf(scores).all(-1, keepdim=True)
+    if getattr(kernel, "positive", False) and bool((unreached & mask.any(-1)[..., None, None]).any()):
+        raise ValueError(
+            f"kernel: every score of some state overflows {scores.dtype}, so far are the states apart; "
+            "scale them down, or the kernel's length scale up."
+        )
+    return unreached
 
 
 def check_finite(weights: Tensor) -> None:

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
+
+LARGEST_PRODUCT = 1e2
+"""Products beyond this one lose so many digits of float32, 1e-5 of attention, that softmax takes them in float64."""
 
 
 def widened(x: Tensor) -> Tensor:
     """Returns ``x`` in float64, where its device has that."""
     return x if x.device.type == "mps" else x.double()
+
+
+def for_products(x: Tensor, y: Tensor, *factors: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the rows of both for products xᵀBy, B a product of ``factors``: in float64 where float32 loses digits.
+
+    Its rounding grows with what is summed, ‖x‖ ‖B‖ ‖y‖ at most, and not with what is left where terms cancel.
+    """
+    if x.dtype != torch.float32 or x.numel() == 0 or y.numel() == 0:
+        return x, y
+    sizes = [rows.detach().norm(dim=-1).amax() for rows in (x, y)] + [factor.detach().norm() for factor in factors]
+    return (widened(x), widened(y)) if math.prod(map(float, sizes)) > LARGEST_PRODUCT else (x, y)
 
 
 def check_floating(*states: Tensor) -> None:

@@ -1,15 +1,114 @@
-"""Functions of states that a user gives, such as kernels: whether what they give depends on the call."""
+"""Functions of states that a user gives, such as kernels: kept as they are now, asked, and whether the call matters."""
 
 from __future__ import annotations
 
+import copy
+import warnings
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from types import MethodType
+from typing import Any, TypeVar
+
+import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+_Module = TypeVar("_Module", bound=nn.Module)
 
 PAIRS = 4
 """Of neighbouring states that such a function is tried on: along a trajectory those are near each other."""
 
 _DIFFERENT, _ROUNDING = 1e-2, 1e-5
 """Differences between what is given for the same states, to these and to the largest of them, above rounding."""
+_REPEATED = 1e-8
+"""The latter where a processor is asked the same again, which rounds alike."""
+
+
+def held(module: _Module) -> _Module:
+    """Returns a copy of ``module``, and of all in it, as ``holding``; a compiled script as it is.
+
+    Raises:
+        ValueError: If a weight is not initialised yet.
+    """
+    return _held(module, {})
+
+
+def _held(item: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - whatever a module keeps
+    """A copy of a tensor, an array or a module, and of those in containers and bound methods; all else as it is."""
+    if isinstance(item, nn.Module):
+        item = item._modules.get("_orig_mod", item)  # of torch.compile, whose copy would be compiled anew
+    if id(item) in known or isinstance(item, torch.jit.ScriptModule):
+        return known.get(id(item), item)
+    if isinstance(item, nn.Module):
+        known[id(item)] = copied = object.__new__(type(item))
+        copied.__dict__.update({name: _held(each, known) for name, each in vars(item).items()})
+    elif isinstance(item, (nn.UninitializedParameter, nn.UninitializedBuffer)):
+        raise ValueError("a weight of a module is not initialised yet, as of LazyLinear; ask it about a state first.")
+    elif isinstance(item, (Tensor, np.ndarray)):
+        known[id(item)] = item.clone() if isinstance(item, Tensor) else item.copy()
+    elif isinstance(item, (list, deque, dict)):
+        known[id(item)] = copied = copy.copy(item)
+        for key, each in list(item.items() if isinstance(item, dict) else enumerate(item)):
+            copied[key] = _held(each, known)
+    elif isinstance(item, tuple):
+        return getattr(type(item), "_make", type(item))(_held(each, known) for each in item)
+    elif isinstance(item, partial):
+        return partial(*_held((item.func, *item.args), known), **_held(item.keywords, known))
+    elif isinstance(item, MethodType):
+        return MethodType(item.__func__, _held(item.__self__, known))
+    return known.get(id(item), item)
+
+
+def check_held(name: str, module: nn.Module, *states: Tensor) -> None:
+    """Warns where a copy of ``module`` has weights that are not its own: values would move where those are trained."""
+    with torch.no_grad():
+        own = held(module)  # without gradients
+    with torch.enable_grad():
+        others = asked(name, own, *states).requires_grad
+    if others:
+        warnings.warn(
+            f"{name}: has weights in a function or in an object that is no nn.Module; values that were inferred change "
+            "where those are trained. Keep them in the module itself, and read them through self.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def holding(module: _Module, **weights: Tensor) -> _Module:
+    """Returns a copy of ``module`` that keeps these weights as they are now, and passes gradients on to them."""
+    copied = copy.copy(module)
+    copied._parameters = {name: weight for name, weight in module._parameters.items() if name not in weights}
+    for name, weight in weights.items():
+        setattr(copied, name, weight.clone())
+    return copied
+
+
+def asked(name: str, function: Callable[..., Tensor], *states: Tensor) -> Tensor:
+    """What a function that a user gives makes of ``states``.
+
+    Raises:
+        TypeError: If its weights are of another floating type.
+    """
+    try:
+        return function(*states)
+    except RuntimeError as error:
+        if "type" not in str(error) or not _takes_another_type(function, states):
+            raise
+        raise TypeError(
+            f"{name}: does not take states of {states[0].dtype} ({error}); convert it, for instance with .double(), or "
+            "the context with .to(dtype=torch.float32), or its weights where used, with .to(x)."
+        ) from error
+
+
+@torch.no_grad()
+def _takes_another_type(function: Callable[..., Tensor], states: tuple[Tensor, ...]) -> bool:
+    other = torch.float32 if states[0].dtype == torch.float64 else torch.float64
+    try:
+        function(*(each.to(other) for each in states))
+    except RuntimeError:
+        return False
+    return True
 
 
 def some_rows(states: Tensor) -> tuple[Tensor, Tensor]:
@@ -23,6 +122,8 @@ def some_rows(states: Tensor) -> tuple[Tensor, Tensor]:
 
 def depends_on_call(alone: Tensor, again: Tensor, among: Tensor) -> bool:
     """Whether states were given other numbers when asked for ``again``, or ``among`` others, than ``alone``."""
-    rounding = _ROUNDING * float(alone.nan_to_num(posinf=0.0, neginf=0.0).abs().max())  # padding may have any
+    largest = float(alone.nan_to_num(posinf=0.0, neginf=0.0).abs().max())  # padding may have any
+    rounding = largest * (_REPEATED if alone.device.type == "cpu" else _ROUNDING)
     repeats = torch.allclose(again, alone, rtol=0.0, atol=rounding, equal_nan=True)
-    return not (repeats and torch.allclose(among, alone, rtol=_DIFFERENT, atol=rounding, equal_nan=True))
+    among_others = torch.allclose(among, alone, rtol=_DIFFERENT, atol=_ROUNDING * largest, equal_nan=True)
+    return not (repeats and among_others)

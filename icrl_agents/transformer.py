@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 from icrl_agents.blocks import Layer, check_blocks, check_mixture, prompt_of
 from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
-from icrl_agents.divergence import DivergenceError
-from icrl_agents.error_dynamics import check_layers
+from icrl_agents.divergence import DivergenceError, DivergenceWarning
+from icrl_agents.error_dynamics import check_layers, is_suspect
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
 from icrl_agents.weighted_context import weighted
 
@@ -84,7 +85,8 @@ class InContextTransformer(nn.Module):
     def forward(self, context: Context, queries: Any) -> Tensor:  # noqa: ANN401
         """Values that the full forward pass reads out of the query columns.
 
-        Equal to ``fit(context)(queries)``, which runs the context through the layers once for all queries.
+        Equal to ``fit(context)(queries)``, which runs the context through the layers once for all queries, and with the
+        same warnings and errors where a looped layer of TD diverges.
 
         Args:
             context: The context, dimension d.
@@ -96,14 +98,19 @@ class InContextTransformer(nn.Module):
         Raises:
             TypeError: As ``hidden_states``.
             ValueError: As ``hidden_states``.
-            DivergenceError: If a value is not finite.
+            DivergenceError: If a value is not finite, or as ``fit``, unless weights are trained.
         """
         queries = _queries(context, queries)
         distinct = self._distinct(context)
-        *_, tokens = self._run(distinct, *self._start(distinct, queries, self._bind(distinct)))
+        tokens, weights = self._start(distinct, queries, self._bind(distinct))
+        *_, before, tokens = tokens, *self._run(distinct, tokens, weights)
         values = self._layers[0].read_out(tokens)
         if not bool(torch.isfinite(values).all()):
             raise DivergenceError("values are not finite: the layers diverge on this context; fit names the first one.")
+        errors = self._layers[0].read_out(before.detach())  # of a linear prompt's keys, but for their sign
+        if prompt_of(self.blocks[0]).startswith("memory"):
+            errors = distinct.td_errors(errors[..., : distinct.points.shape[-2]])
+        judge(self, context, queries, values, errors[..., : len(distinct)])
         return values[..., values.shape[-1] - queries.shape[-2] :]
 
     def fit(self, context: Context) -> ValueFunction:
@@ -187,6 +194,26 @@ class InContextTransformer(nn.Module):
             for layer, weight in zip(self._layers, weights, strict=True):
                 tokens = layer(tokens, context, weight)
                 yield tokens
+
+
+def judge(
+    transformer: InContextTransformer, context: Context, queries: Tensor, values: Tensor, errors: Tensor | None = None
+) -> None:
+    """Warns, or raises DivergenceError, as ``fit``, where ``values`` of a looped layer of TD, or its errors, ask it.
+
+    While weights are trained, which may lead out of it, that is a warning too.
+    """
+    sweeps = getattr(transformer.blocks[0], "step_size", 1.0) is not None and len(transformer.blocks) == 1
+    if not (sweeps and getattr(transformer.blocks[0], "expands", True) and is_suspect(context, values, errors)):
+        return
+    try:
+        with torch.no_grad():
+            transformer.fit(context)(queries)
+    except DivergenceError:
+        if not (torch.is_grad_enabled() and any(weight.requires_grad for weight in transformer.parameters())):
+            raise
+        text = "the layers diverge on a context: values of weights that are trained are no policy's; fit says from where."
+        warnings.warn(text, DivergenceWarning, stacklevel=5)
 
 
 def check_count(name: str, count: Any) -> int:  # noqa: ANN401

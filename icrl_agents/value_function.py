@@ -109,8 +109,9 @@ class ValueFunction:
         return values[..., 0, :] if single else values
 
     def td_errors(self, context: Context) -> Tensor:
-        """TD errors δ_k = R_k + γ_k v(x′_k) − v(x_k) on ``context``, ``(*batch, n)``; held out or its own."""
+        """TD errors δ_k = R_k + γ_k v(x′_k) − v(x_k) on ``context``, ``(*batch, n)``; none of differential ones."""
         check_context(context)
+        check_discounted("td_errors", self)
         return _checked(context.td_errors(self(read_points(context))), "TD errors on this context")
 
     def offset_corrected(self) -> Self:
@@ -127,8 +128,7 @@ class ValueFunction:
             ValueError: If all transitions of a context have γ = 1, or if rewards are counted from their average: a
                 constant changes no TD error there.
         """
-        if self.average_rewards is not None:
-            raise ValueError("offset_corrected: differential values have no offset; expected a discounted evaluator.")
+        check_discounted("offset_corrected", self)
         mask = self.context.mask
         missing = (1.0 - self.context.discounts).masked_fill(~mask, 0.0).sum(-1, keepdim=True)
         if bool(((missing == 0) & mask.any(-1, keepdim=True)).any()):
@@ -184,6 +184,12 @@ class ValueFunction:
             "; of num_sweeps=math.inf, of a closed form such as LSTD and of no sweeps at all, the value at depth 0 is "
             "the only one: fit with num_sweeps=L for the values after each of 0 … L sweeps"
         )
+
+
+def check_discounted(name: str, values: Any) -> None:  # noqa: ANN401 - of an evaluator of one's own, too
+    """Raises ValueError if ``values`` are differential: discounted TD errors, offsets or advantages are not theirs."""
+    if getattr(values, "average_rewards", None) is not None:
+        raise ValueError(f"{name}: expected a discounted evaluator, got differential values, as of AverageRewardTD.")
 
 
 def _checked(numbers: Tensor, what: str) -> Tensor:

@@ -2,6 +2,7 @@
 
 import copy
 import numbers
+import pickle
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from icrl_envs import arguments
+from icrl_envs.comparison import Task, equal
 from icrl_envs.process import Process
 
 
@@ -68,6 +70,15 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
         self._draw = draw
         self._state: Any = None
         self._running = False
+
+    @property
+    def comparable_task(self) -> Task:
+        """What it runs, to be compared in another Python process; of a process that cannot be sent, class and seed."""
+        try:
+            pickle.dumps(self.process)
+        except Exception:  # what pickle raises depends on what there is
+            return Task((type(self.process).__qualname__, self.task_seed))
+        return Task(self.process, self.task_seed)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -136,7 +147,7 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
         """
         if not isinstance(snapshot, Snapshot):
             raise TypeError(f"snapshot must come from get_state(); got an object of type {type(snapshot).__name__}.")
-        if _differ(snapshot.process, self.process):
+        if equal(snapshot.process, self.process) is False:
             raise ValueError(
                 "snapshot must be of a state of the environment's process; got one of another process or task. "
                 'reset(options={"task_seed": k}) goes over to task k.'
@@ -193,15 +204,3 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
     def _info(self) -> dict[str, Any]:
         """Return the state's index where states are integers, Python's or NumPy's."""
         return {"state": int(self._state)} if isinstance(self._state, numbers.Integral) else {}
-
-
-def _differ(process: Process[Any], other: Process[Any]) -> bool:
-    """Return whether two processes are known to differ; of classes without an equality of their own it is not known."""
-    if type(process) is not type(other):
-        return True
-    if process is other or type(process).__eq__ is object.__eq__:
-        return False
-    try:
-        return bool(process != other)
-    except (TypeError, ValueError):  # of arrays, as in a plain dataclass
-        return False

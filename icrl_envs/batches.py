@@ -85,10 +85,10 @@ class FiniteBatch:
         """
         ends = np.zeros((*self.rewards.shape, 1))
         ends[:, -1] = 1.0
-        slow, equations = self._slow, self._equations()
-        mu = np.linalg.solve(equations, ends)[..., 0]
+        doubt = DOUBTFUL * self._conditions
+        mu = np.linalg.solve(self._equations(), ends)[..., 0]
         mu /= mu.sum(-1, keepdims=True)
-        doubtful = slow | (mu.min(-1) <= DOUBTFUL)
+        doubtful = mu.min(-1) <= doubt
         if doubtful.any():
             mu[doubtful] = eliminated_stationary(self.transition_matrix[doubtful])
         return mu
@@ -99,12 +99,18 @@ class FiniteBatch:
         Raises:
             ValueError: As of :meth:`stationary_distributions`, or if a value overflows.
         """
-        mu, P, slow = self.stationary_distributions()[:, None], self.transition_matrix, self._slow
+        mu, P, slow = (
+            self.stationary_distributions()[:, None],
+            self.transition_matrix,
+            self._conditions > ILL_CONDITIONED,
+        )
         with np.errstate(over="ignore", invalid="ignore"):
-            centred = self.rewards[..., None] - mu @ self.rewards[..., None]
+            often = mu.argmax(-1)  # a state that is visited often: the differences from its reward are not hidden
+            r = (self.rewards - np.take_along_axis(self.rewards, often, axis=-1))[..., None]  # by any constant
+            centred = r - mu @ r
             h = np.linalg.solve(np.eye(P.shape[-1]) - P + mu, centred)
             if slow.any():
-                h[slow, :, 0] = eliminated_differential(P[slow], centred[slow, :, 0])
+                h[slow, :, 0] = eliminated_differential(P[slow], centred[slow, :, 0], mu[slow, 0])
                 h[slow] -= mu[slow] @ h[slow]
         return held(h[..., 0])
 
@@ -136,13 +142,13 @@ class FiniteBatch:
         return equations
 
     @cached_property
-    def _slow(self) -> np.ndarray:
-        """Which chains, ``(N,)``, hardly ever leave a group of states, so that a general solver would lose digits."""
+    def _conditions(self) -> np.ndarray:
+        """Condition numbers, ``(N,)``: large where chains hardly ever leave a group of states; ValueError if ∞."""
         conditions = np.linalg.cond(self._equations(), 1)
         ambiguous = np.flatnonzero(conditions * self.rewards.shape[-1] * np.finfo(float).eps >= 1.0)
         if ambiguous.size:
             raise ValueError(f"{SEVERAL_CLASSES} This is process {ambiguous[0]} of {len(self)}.")
-        return conditions > ILL_CONDITIONED
+        return conditions
 
     # Row n·S + s of the tables below belongs to state s of process n.
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
+from icrl_envs import arguments
 from icrl_envs.cartpole import START_BOUND, CartPoleProcess
 
 
@@ -14,10 +15,14 @@ class CartPoleBatch:
 
     Args:
         processes: The N processes.
+
+    Raises:
+        ValueError: If there are none, they have different γ, or one samples or observes in a way of its own.
     """
 
     def __init__(self, processes: Sequence[CartPoleProcess]) -> None:
         """Give each copy of Gymnasium's simulator the physics of its process."""
+        arguments.same_kind(processes, CartPoleProcess, "gamma")
         self.processes = processes
         self._controllers = np.array([process.controller for process in processes])
         self._epsilons = self._stack("epsilon")

@@ -10,8 +10,8 @@ import numpy as np
 
 ILL_CONDITIONED = 1e6
 """From this condition number on, a general solver is not trusted: of 16 digits it may lose 6."""
-DOUBTFUL = 1e-9
-"""Of a smaller probability a general solver leaves few digits or none; of 0 it leaves 1e-17."""
+DOUBTFUL = 1e-7
+"""Of a probability below this share of the condition number a general solver may leave fewer than 9 digits."""
 
 
 def eliminated_stationary(transition_matrix: np.ndarray) -> np.ndarray:
@@ -20,31 +20,34 @@ def eliminated_stationary(transition_matrix: np.ndarray) -> np.ndarray:
     Args:
         transition_matrix: P, ``(N, S, S)``, each with one closed class.
     """
-    order, elimination = _recurrent_first(transition_matrix)
+    order = np.argsort(~recurrent_states(transition_matrix), axis=-1, kind="stable")
+    elimination = _eliminated(transition_matrix, order)
     mu = np.empty(order.shape)
     np.put_along_axis(mu, order, elimination.stationary(), axis=-1)
     return mu
 
 
-def eliminated_differential(transition_matrix: np.ndarray, centred: np.ndarray) -> np.ndarray:
+def eliminated_differential(transition_matrix: np.ndarray, centred: np.ndarray, stationary: np.ndarray) -> np.ndarray:
     """Return solutions h, ``(N, S)``, of h = b + Ph; any constant may be added to them.
+
+    Rare states are eliminated first, so that what h is there costs the others no digits.
 
     Args:
         transition_matrix: P, ``(N, S, S)``, each with one closed class.
         centred: b, ``(N, S)``, of mean 0 under the stationary distribution.
+        stationary: μ, ``(N, S)``.
     """
-    order, elimination = _recurrent_first(transition_matrix)
+    order = np.argsort(-stationary, axis=-1, kind="stable")
     h = np.empty(order.shape)
-    solution = elimination.solve(np.take_along_axis(centred, order, axis=-1), first=np.zeros(len(order)))
+    solution = _eliminated(transition_matrix, order).solve(np.take_along_axis(centred, order, axis=-1), first=np.zeros(len(order)))
     np.put_along_axis(h, order, solution, axis=-1)
     return h
 
 
-def _recurrent_first(transition_matrix: np.ndarray) -> tuple[np.ndarray, Elimination]:
-    """Return orders of states, ``(N, S)``, those of the closed class first, and the chains eliminated in them."""
-    order = np.argsort(~recurrent_states(transition_matrix), axis=-1, kind="stable")
+def _eliminated(transition_matrix: np.ndarray, order: np.ndarray) -> Elimination:
+    """Return the chains, their states in ``order (N, S)``, of which the first is recurrent and stays to the last."""
     rows = np.take_along_axis(transition_matrix, order[..., None], axis=-2)
-    return order, Elimination(np.take_along_axis(rows, order[:, None], axis=-1), np.zeros(order.shape))
+    return Elimination(np.take_along_axis(rows, order[:, None], axis=-1), np.zeros(order.shape))
 
 
 def recurrent_states(transition_matrix: np.ndarray) -> np.ndarray:
@@ -75,7 +78,8 @@ class Elimination:
         for n in reversed(range(leaving.shape[-1])):
             self._away[:, n] = P[:, n, :n].sum(axis=-1) + leaving[:, n]
             if n > 0:
-                P[:, :n, n] /= self._away[:, n, None]
+                P[:, n, :n] /= self._away[:, n, None]
+                leaving[:, n] /= self._away[:, n]
                 P[:, :n, :n] += P[:, :n, n, None] * P[:, n, None, :n]
                 leaving[:, :n] += P[:, :n, n] * leaving[:, n, None]
         self._P = P
@@ -84,9 +88,11 @@ class Elimination:
         """Return μ, ``(N, S)``, with μᵀP = μᵀ, where state 0 is recurrent and no chain is ever left."""
         mu = np.zeros_like(self._away)
         mu[:, 0] = 1.0
-        for n in range(1, len(mu.T)):
+        for n in range(1, len(mu.T)):  # scaled at once, as the ratio of two probabilities may overflow
             mu[:, n] = (mu[:, :n] * self._P[:, :n, n]).sum(axis=-1)
-        return mu / mu.sum(axis=-1, keepdims=True)
+            mu[:, :n] *= self._away[:, n, None]
+            mu[:, : n + 1] /= mu[:, : n + 1].sum(axis=-1, keepdims=True)
+        return mu
 
     def solve(self, right: np.ndarray, first: np.ndarray | None = None) -> np.ndarray:
         """Return x, ``(N, S)``.
@@ -97,8 +103,9 @@ class Elimination:
         """
         b, x = right.copy(), np.empty(right.shape)
         for n in reversed(range(1, b.shape[-1])):
+            b[:, n] /= self._away[:, n]
             b[:, :n] += self._P[:, :n, n] * b[:, n, None]
         x[:, 0] = b[:, 0] / self._away[:, 0] if first is None else first
         for n in range(1, b.shape[-1]):
-            x[:, n] = (b[:, n] + (self._P[:, n, :n] * x[:, :n]).sum(axis=-1)) / self._away[:, n]
+            x[:, n] = b[:, n] + (self._P[:, n, :n] * x[:, :n]).sum(axis=-1)
         return x

@@ -155,7 +155,11 @@ def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN40
         clipped = np.clip(array, space.low, space.high)
         if not np.issubdtype(space.dtype, np.floating) and np.any(clipped != np.round(clipped)):
             raise ValueError(f"the policy's action must be whole numbers, as in {space}; got {action!r}.")
-        return clipped.astype(space.dtype)
+        with np.errstate(over="ignore"):
+            fitting = clipped.astype(space.dtype)
+        if not np.isfinite(fitting).all():
+            raise ValueError(f"the policy's action must be finite in {space.dtype}; got {action!r}.")
+        return fitting
     if not space.contains(action):
         raise ValueError(f"the policy's action must be in {space}; got {action!r} of type {type(action).__name__}.")
     return int(action) if isinstance(space, spaces.Discrete) else copy.deepcopy(action)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from icrl_envs import arguments
 from icrl_envs.arrays import chain_arrays, read_only
-from icrl_envs.elimination import DOUBTFUL, ILL_CONDITIONED, Elimination, eliminated_stationary
+from icrl_envs.elimination import DOUBTFUL, Elimination, eliminated_stationary
 
 State = TypeVar("State")
 NEAR_ONE = 1.0 - 1e-6
@@ -130,7 +130,7 @@ class FiniteProcess:
         solution, _, rank, singular = np.linalg.lstsq(equations, np.append(np.zeros(S), 1.0))
         if rank < S:
             raise ValueError(SEVERAL_CLASSES)
-        if singular[0] > ILL_CONDITIONED * singular[-1] or solution.min() <= DOUBTFUL:
+        if solution.min() <= DOUBTFUL * singular[0] / singular[-1]:
             return eliminated_stationary(self.transition_matrix[None])[0]
         return solution / solution.sum()
 
@@ -167,7 +167,7 @@ class FiniteProcess:
 
 
 def discounted_values(P: np.ndarray, r: np.ndarray, gamma: float) -> np.ndarray:
-    """Return v = (I − γP)⁻¹ r, ``(N, S)``, up to what rounding of r changes in it, however near 1 γ is.
+    """Return v = (I − γP)⁻¹ r, ``(N, S)``, up to what rounding of r and P changes in it, however near 1 γ is.
 
     Args:
         P: ``(N, S, S)``.

@@ -1,6 +1,6 @@
 """Native batched environments: many tasks of one kind, stepped together without a loop over copies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -68,7 +68,7 @@ class ProcessVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.render_mode = render_mode
         self._draw, self._batch_of = draw, batch
         self._take(self._drawn(arguments.task_seed(task_seed)))
-        self.single_observation_space = self.processes[0].observation_space
+        self.single_observation_space = _hull(self.processes)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.single_action_space = spaces.Discrete(1)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
@@ -92,7 +92,7 @@ class ProcessVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         for key in options:
             arguments.choice("the key of options", key, OPTIONS)
         mask = self._checked_mask(options)
-        drawn = self._drawn(arguments.task_seed(options["task_seed"])) if "task_seed" in options else None
+        drawn = self._redrawn(arguments.task_seed(options["task_seed"])) if "task_seed" in options else None
         super().reset(seed=seed)
         if drawn is not None:
             self._take(drawn)
@@ -144,6 +144,17 @@ class ProcessVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """Return the processes of the tasks ``task_seed, task_seed + 1, …``."""
         return [self._draw(task_seed=task_seed + i) for i in range(self.num_envs)]
 
+    def _redrawn(self, task_seed: int) -> list[Process[Any]]:
+        """Return the same; ValueError if the space does not hold their observations."""
+        space, processes = self.single_observation_space, self._drawn(task_seed)
+        hull = _hull(processes)
+        if hull.shape != space.shape or (hull.low < space.low).any() or (hull.high > space.high).any():
+            raise ValueError(
+                f"draw must return processes with observations in {space}, as the first had; got {hull} from task "
+                f"{task_seed} on. Let all of them have one space."
+            )
+        return processes
+
     def _take(self, processes: list[Process[Any]]) -> None:
         """Go over to new tasks, which have no states yet."""
         self.processes = processes
@@ -176,6 +187,15 @@ class ProcessVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self._states = states
         self._elapsed[mask] = 0
         return states
+
+
+def _hull(processes: Sequence[Process[Any]]) -> spaces.Box:
+    """Return the smallest box that holds the observations of all; ValueError if their shapes differ."""
+    boxes = [process.observation_space for process in processes]
+    if any(box.shape != boxes[0].shape for box in boxes):
+        raise ValueError(f"draw must return processes with observations of one shape; got {boxes}.")
+    low, high = np.min([box.low for box in boxes], axis=0), np.max([box.high for box in boxes], axis=0)
+    return spaces.Box(low, high, dtype=np.float64)
 
 
 class BoyanChainVectorEnv(ProcessVectorEnv):

@@ -9,6 +9,7 @@ from icrl_agents.adaptive.bank import relevant_scales
 from icrl_agents.adaptive.folds import folds
 from icrl_agents.constructions import kernel_td
 from icrl_agents.context import Context
+from icrl_agents.control import Critic
 from icrl_agents.evaluators import KernelTD, Nystrom, OffsetCorrected, WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace, Linear
 from icrl_agents.value_function import DivergenceError, Evaluator
@@ -98,3 +99,19 @@ def test_a_mixture_says_how_well_its_parts_approximate():
     assert value.parts[0] is not None
     assert value.approximation_error == value.parts[0].approximation_error is not None
     assert ADAPTIVE.fit(context).approximation_error is None
+
+
+@pytest.mark.parametrize("found", [None, np.zeros(3), [0.0], lambda states: np.zeros(len(states))])
+def test_an_evaluator_that_infers_no_value_function_is_refused(found):
+    class Evaluates:
+        def fit(self, context):
+            return found
+
+    context = Context.from_episodes(episodes(), GAMMA)
+    own: Evaluator = Evaluates()
+    for evaluator in (AdaptiveTD([own]), AdaptiveTD([*BANK, own]), OffsetCorrected(own)):
+        with pytest.raises(TypeError, match="result of fit: expected a ValueFunction, got"):
+            evaluator.fit(context)
+    if callable(found):
+        with pytest.raises(TypeError, match="evaluator: values: expected a Tensor, got ndarray"):
+            Critic(own).assess(context)

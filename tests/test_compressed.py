@@ -121,6 +121,7 @@ def plain_softmax_values(points, rewards, path, discounts, B, w, layers):
     return out
 
 
+@pytest.mark.filterwarnings("ignore::icrl_agents.value_function.DivergenceWarning")  # of weights that are no TD's
 def test_state_values_are_those_of_a_plain_loop(contexts):
     layer = shift(3)
     values = state_values(InContextTransformer([layer], 4), contexts)
@@ -185,6 +186,7 @@ def test_paths_follow_the_chain_and_are_reproducible():
     assert (paths == sample_paths(cumulative, start, 20, np.random.default_rng(0))).all()
 
 
+@pytest.mark.filterwarnings("ignore::icrl_agents.value_function.DivergenceWarning")  # of scores that are not diagonal
 def test_full_layers_contain_the_construction(contexts):
     dim, signs = D + 3, torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64)
     B = normal(D, D)
@@ -237,3 +239,10 @@ def test_attention_is_softmax_over_a_score_or_refused(contexts):
     far = dataclasses.replace(contexts, points=1e160 * contexts.points)
     with pytest.raises(ValueError, match="kernel: gives NaN or overflows"):
         attention(shift(0), far)
+
+
+def test_a_million_transitions_in_single_precision_lose_no_digits():
+    n, rng = 1_000_000, np.random.default_rng(0)
+    points, rewards, path = torch.eye(2)[None], torch.tensor([[1.0, 2.0]]), torch.as_tensor(rng.integers(0, 2, (1, n)))
+    contexts = CompressedContexts(points, rewards, path, torch.full((1, n - 1), 0.9))
+    torch.testing.assert_close(contexts.routing.sum(-1), torch.full((1, 2), 0.9))

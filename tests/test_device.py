@@ -98,7 +98,8 @@ def test_values_are_the_same_on_every_device(device, name, repeats):
     there = here.to(device)
     expected, found = evaluator.fit(here), evaluator.fit(there)
     assert_equal(found.by_depth(there.states), expected.by_depth(here.states), device)
-    assert_equal(found.td_errors(there), expected.td_errors(here), device)
+    if found.average_rewards is None:
+        assert_equal(found.td_errors(there), expected.td_errors(here), device)
     if isinstance(evaluator, torch.nn.Module):
         assert_equal(evaluator(there, there.states), evaluator(here, here.states), device)
 

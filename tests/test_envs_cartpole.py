@@ -169,3 +169,21 @@ def test_many_processes_have_the_ranges_of_one():
         assert np.mean(drawn) == pytest.approx(np.mean(expected), rel=0.08)
         assert min(drawn) == pytest.approx(min(expected), abs=0.1 * np.mean(expected))
     assert {process.gamma for process in many} == {0.8}
+
+
+class Calm(CartPoleProcess):
+    """Never pushes at random."""
+
+    def sample_step(self, state, rng):
+        return super().sample_step(state, np.random.default_rng(0))
+
+
+def test_only_cartpoles_of_one_discount_that_step_as_such_are_a_batch():
+    process = random_cartpole()
+    own = Calm(**{entry.name: getattr(process, entry.name) for entry in dataclasses.fields(process)})
+    with pytest.raises(ValueError, match="processes must sample_step as CartPoleProcess does"):
+        CartPoleBatch([process, own])
+    with pytest.raises(
+        ValueError, match=r"processes must have the same gamma; got 0\.9 at index 0 and 0\.5 at index 1"
+    ):
+        CartPoleBatch([process, random_cartpole(gamma=0.5)])

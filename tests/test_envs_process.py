@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -185,3 +186,65 @@ def test_rare_states_have_every_digit_of_their_stationary_probability():
     process = FiniteProcess(P, np.zeros(12), np.eye(12), 0.9, np.eye(12)[0])
     for found in (process.stationary_distribution(), FiniteBatch.stack([process]).stationary_distributions()[0]):
         np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-12)
+
+
+def _by_fractions(P, r):
+    """Stationary distribution and differential values in exact arithmetic, the diagonal of P as what rows lack."""
+    S, P = len(P), [[Fraction(p) for p in row] for row in P.tolist()]
+    for i in range(S):
+        P[i][i] = 1 - sum(P[i][:i] + P[i][i + 1 :])
+    system = [[Fraction(i == j) - P[j][i] for j in range(S)] + [Fraction(0)] for i in range(S - 1)]
+    mu = _solved([*system, [Fraction(1)] * (S + 1)])
+    mean = sum(m * Fraction(x) for m, x in zip(mu, r.tolist(), strict=True))
+    b = [Fraction(x) - mean for x in r.tolist()]
+    h = _solved([[Fraction(i == j) - P[i][j] + mu[j] for j in range(S)] + [b[i]] for i in range(S)])
+    return np.array(mu, dtype=float), np.array(h, dtype=float)
+
+
+def _solved(rows):
+    for i in range(len(rows)):
+        pivot = next(k for k in range(i, len(rows)) if rows[k][i])
+        rows[i], rows[pivot] = rows[pivot], rows[i]
+        rows[i] = [x / rows[i][i] for x in rows[i]]
+        rows = [
+            row if k == i else [x - row[i] * y for x, y in zip(row, rows[i], strict=True)] for k, row in enumerate(rows)
+        ]
+    return [row[-1] for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_constants_in_rewards_and_rare_states_cost_no_digits(seed):
+    rng = np.random.default_rng(seed)
+    groups = rng.permutation(4) < 2
+    P = rng.dirichlet(np.ones(4), 4) * np.where(groups == groups[:, None], 1.0, 10 ** rng.uniform(-10, -1))
+    P[:, 0] *= 10 ** rng.uniform(-7, 0)
+    P /= P.sum(1, keepdims=True)
+    r = 1e8 + 1e-3 * rng.normal(size=4)
+    process = FiniteProcess(P, r, np.eye(4), 0.9, np.eye(4)[0])
+    mu, h = _by_fractions(P, r)
+    batch = FiniteBatch.stack([process])
+    for found in (process.stationary_distribution(), batch.stationary_distributions()[0]):
+        np.testing.assert_allclose(found, mu, rtol=1e-8)
+    np.testing.assert_allclose(batch.differential_values()[0], h, rtol=0, atol=1e-9 * np.abs(h).max())
+
+
+@pytest.mark.parametrize("rare", [0.0, 1e-9])
+@pytest.mark.parametrize("seed", range(20))
+def test_a_large_reward_of_a_rare_state_costs_the_differential_values_of_the_others_no_digits(rare, seed):
+    rng = np.random.default_rng(seed)
+    P = rng.dirichlet(np.ones(4), 4)
+    P[:2, 2:] *= 10 ** rng.uniform(-9, 0)
+    P[1:, 0] *= rare
+    P /= P.sum(1, keepdims=True)
+    r = 1e-3 * rng.normal(size=4) + [1e8, 0, 0, 0]
+    h = _by_fractions(P, r)[1]
+    found = FiniteBatch.stack([FiniteProcess(P, r, np.eye(4), 0.9, np.eye(4)[0])]).differential_values()[0]
+    np.testing.assert_allclose(found[1:], h[1:], rtol=0, atol=1e-9 * np.abs(h[1:]).max())
+
+
+@pytest.mark.parametrize("rate", [1e-300, 5e-310, 1e-320])
+def test_states_that_are_visited_once_in_1e300_steps_have_a_probability(rate):
+    P = np.array([[0.5, 0.5, 0.0], [rate, 1.0, 0.0], [0.3, 0.3, 0.4]])
+    process = FiniteProcess(P, np.zeros(3), np.eye(3), 0.9, np.eye(3)[0])
+    for found in (process.stationary_distribution(), FiniteBatch.stack([process]).stationary_distributions()[0]):
+        np.testing.assert_array_equal(found, [2 * rate, 1.0, 0.0])

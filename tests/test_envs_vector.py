@@ -3,10 +3,13 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 import icrl_envs
 from icrl_envs.batches import FiniteBatch
+from icrl_envs.process import FiniteProcess
+from icrl_envs.vector import ProcessVectorEnv
 
 IDS = [id for id, spec in gym.registry.items() if id.startswith("icrl/") and spec.vector_entry_point]
 FINITE = ["icrl/BoyanChain-v0", "icrl/LoopChain-v0"]
@@ -232,3 +235,15 @@ def test_bad_constructions_and_early_calls_are_named(id):
         make(id).step(np.zeros(4))
     with pytest.raises(ValueError, match="no copy has a state yet"):
         make(id).reset(options={"reset_mask": np.array([True, False, False, False])})
+
+
+def test_the_space_holds_the_observations_of_all_tasks_and_later_ones_that_leave_it_are_refused():
+    def draw(task_seed):
+        return FiniteProcess(np.eye(2)[::-1], np.ones(2), np.eye(2) * (1 + task_seed % 4), 0.5, np.ones(2) / 2)
+
+    env = ProcessVectorEnv(draw, FiniteBatch.stack, 2)
+    assert env.single_observation_space == spaces.Box(-2, 2, (2,), np.float64)
+    assert env.reset(seed=0, options={"task_seed": 4})[0] in env.observation_space
+    with pytest.raises(ValueError, match="draw must return processes with observations in Box"):
+        env.reset(options={"task_seed": 2})
+    assert [process.features.max() for process in env.processes] == [1, 2]

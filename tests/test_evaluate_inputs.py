@@ -11,6 +11,7 @@ from icrl_agents.command_line import main
 from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.evaluate.evaluation import evaluate
 from icrl_agents.studies.evaluate.features import Standardisation
+from icrl_agents.studies.evaluate.summary import table
 
 SMALL = ["--seeds", "2", "--context-episodes", "4", "--held-out-episodes", "3", "--gamma", "0.8"]
 
@@ -65,6 +66,14 @@ def test_a_width_that_could_not_be_chosen_is_told_of():
     assert {result.row.width for result in results} == {0.25, None}
 
 
+def test_an_evaluator_that_cannot_be_fitted_on_half_of_a_context_has_no_width_of_its_choice():
+    config = EvaluateConfig(env_id="CartPole-v1", gamma=0.5, depth=5, max_transitions=22)
+    episodes = [Episode(np.random.default_rng(i).normal(size=(21, 2)), np.ones(20)) for i in range(4)]
+    with pytest.warns(UserWarning, match=r"seed 7, Monte-Carlo: at no width .*it is 0.25 medians"):
+        widths = {result.row.evaluator: result.row.width for result in evaluate(config, 7, episodes[:2], episodes[2:])}
+    assert widths["Monte-Carlo"] == 0.25
+
+
 def test_a_dash_of_an_evaluator_without_a_solution_is_explained_so(monkeypatch, capsys):
     def none(evaluator, context):
         return None if type(evaluator).__name__ == "LSTD" else evaluator.fit(context)
@@ -74,3 +83,15 @@ def test_a_dash_of_an_evaluator_without_a_solution_is_explained_so(monkeypatch, 
     printed = capsys.readouterr().out
     assert "–: no solution in one seed or more" in printed
     assert "all returns that count are equal" not in printed
+
+
+def test_an_evaluator_without_a_solution_in_one_seed_has_no_mean_effective_sample_size(monkeypatch):
+    config = EvaluateConfig(env_id="CartPole-v1", gamma=0.5, depth=5)
+    episodes = [Episode(np.random.default_rng(i).normal(size=(6, 2)), np.ones(5)) for i in range(4)]
+    solved = [result.row for result in evaluate(config, 0, episodes[:2], episodes[2:])]
+    monkeypatch.setattr("icrl_agents.studies.evaluate.evaluation.fitted", lambda evaluator, context: None)
+    lost = [result.row for result in evaluate(config, 1, episodes[:2], episodes[2:])]
+    assert [row.effective_sample_size is None or np.isnan(row.effective_sample_size) for row in lost] == [True] * 5
+    for line in table(solved).splitlines()[2:6]:
+        assert 1.0 <= float(line.split()[-2]) <= 10.0
+    assert [line.split()[-2] for line in table([*solved, *lost]).splitlines()[2:6]] == ["–"] * 4

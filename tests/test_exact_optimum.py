@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from icrl_agents.control import FiniteMDP
+from icrl_agents.control import FiniteMDP, policy_iteration
+from icrl_agents.control.finite_mdp import improvement
 
 
 def with_cost(rewards, rng):
@@ -25,3 +26,44 @@ def test_small_differences_count_beside_a_large_constant_or_cost(change):
         for _ in range(4_000):
             best = (small + 0.99 * mdp.transitions @ best).max(-1)
         np.testing.assert_array_equal(found, (small + 0.99 * mdp.transitions @ best).argmax(-1))
+
+
+def test_small_differences_count_beside_a_constant_in_a_part_of_the_states():
+    parts = np.tile(np.eye(3)[:, None], (1, 2, 1))
+    rewards = np.array([[-1.0, -1.0 + 1e-5], [1.0, 1.0 + 1e-5], [0.0, 1e-5]])
+    assert FiniteMDP(parts, rewards, 1 - 1e-7).optimum().policy.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("gamma", [0.9, 0.999])
+@pytest.mark.parametrize("large", [1e10, -1e10], ids=["constant", "cost"])
+def test_small_differences_count_in_context_beside_a_large_constant_or_cost(large, gamma):
+    change = np.full(3, large * (1.0 - gamma)) if large > 0 else np.array([large, 0.0, 0.0])
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        mdp = FiniteMDP.random(4, 3, gamma, rng)
+        tried = FiniteMDP(mdp.transitions, mdp.rewards + change, gamma).experience(20, rng)
+        counts = np.zeros((4, 3, 4))
+        np.add.at(counts, (tried.states, tried.actions, tried.next_states), 1)
+        small = mdp.rewards + np.maximum(change - change.max(), -1e4)  # the same choices
+        observed = FiniteMDP(counts / 20, small, gamma)
+        found = policy_iteration(tried, gamma=gamma)
+        assert found.converged
+        np.testing.assert_allclose(observed.values(found.policy), observed.optimum().values, rtol=1e-9)
+
+
+def test_small_differences_count_beside_a_pit_of_large_costs():
+    for seed in range(30):
+        mdp = FiniteMDP.random(4, 3, 0.99, np.random.default_rng(seed))
+        transitions, rewards = mdp.transitions.copy(), mdp.rewards.copy()
+        transitions[3], rewards[3] = np.eye(4)[3], -1e10  # which can be avoided in some states, and not in others
+        found, values = FiniteMDP(transitions, rewards, 0.99).optimum(), np.zeros(4)
+        for _ in range(4_000):
+            values = (rewards + 0.99 * transitions @ values).max(-1)
+        safe = np.abs(values) < 1e3
+        best = (rewards + 0.99 * transitions @ values).argmax(-1)
+        np.testing.assert_array_equal(found.policy[safe], best[safe])
+
+
+def test_an_action_that_is_better_is_taken_beside_one_whose_gain_is_within_its_rounding():
+    gains, margin = np.array([[0.0, 2.0, 1.0]]), np.array([[0.0, 3.0, 0.5]])
+    assert improvement(gains, np.array([0]), margin).tolist() == [2]

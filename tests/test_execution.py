@@ -31,6 +31,29 @@ def warned(number):
     return number
 
 
+class TwoError(ValueError):
+    """An error made of two arguments, which pickle makes of one: its message."""
+
+    def __init__(self, first, second):
+        super().__init__(f"expected {first}, got {second}.")
+
+
+class TwiceError(TypeError):
+    """An error that says something else when it is made of what it says."""
+
+    def __init__(self, found):
+        super().__init__(f"got {found}.")
+
+
+def fail(error, number):
+    raise {
+        "two": lambda: TwoError(1, number),
+        "local": lambda: type("Own", (Exception,), {})(number),
+        "nested": lambda: OSError(TwoError(1, number)),
+        "twice": lambda: TwiceError(number),
+    }[error]()
+
+
 def die_once(folder, number):
     """Kills its process at the first call with 1, as the machine does when memory ends."""
     mark = Path(folder) / "died"
@@ -92,6 +115,20 @@ def test_processes_give_the_same_and_bring_warnings_and_errors_home():
         gathered(Processes(1).map(warned, [1, 2, 3, 4]), found)
     assert found == {1: 1, 2: 2}
     assert dict(executor("processes", workers=1).map(square, [1, 2])) == {1: 1, 2: 4}
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        ("two", ValueError, r"TwoError: expected 1, got 7\."),
+        ("local", RuntimeError, "Own: 7"),
+        ("nested", OSError, r"OSError: expected 1, got 7\."),
+        ("twice", TypeError, r"TwiceError: got 7\."),
+    ],
+)
+def test_an_error_that_cannot_be_pickled_says_what_it_said(error, kind, said):
+    with pytest.raises(kind, match=f"^{said}$"):
+        dict(Processes(1).map(functools.partial(fail, error), [7]))
 
 
 def test_a_killed_process_is_replaced_and_costs_no_finished_cell(tmp_path):

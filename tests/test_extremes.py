@@ -1,5 +1,7 @@
 """States far away, far apart, or of extreme size: the right value or a clear error, never a silent 0."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from icrl_agents.context import Context
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelTD, LinearTD, ResidualGradient, TDLambda, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Laplace, Linear, ProductLaplace
-from icrl_agents.layers import DualHeadLayer, TemporalShiftLayer
+from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, TemporalShiftLayer, export_multihead_attention
 from icrl_agents.transformer import InContextTransformer
 
 RNG = np.random.default_rng(0)
@@ -111,6 +113,26 @@ def test_kernels_keep_their_digits_within_clusters_however_far_apart_these_are(a
         )
 
 
+DOT = weighted_softmax_td(DotProduct(torch.eye(3) / 1024), 10)
+A = torch.zeros(6, 6)
+A[:3, :3], A[3, 3] = torch.eye(3) / 1024, 1.0
+WITH_PRODUCTS = {
+    "dot product": DOT,
+    "exponential, two heads": weighted_softmax_td(Exponential(1024.0), 10, form="dual_head"),
+    "standard attention": InContextTransformer([export_multihead_attention(DOT.blocks[0], 3)], 10),
+    "full": InContextTransformer([FullAttentionLayer(DOT.blocks[0].value_matrices(3)[0], A)], 10),
+}
+
+
+@pytest.mark.parametrize("transformer", WITH_PRODUCTS.values(), ids=WITH_PRODUCTS)
+def test_single_precision_weighs_keys_by_large_products_as_double_precision_does(transformer):
+    states = (torch.from_numpy(STATES) * 3.0 + 1e4).float()  # products near 3e5, whose differences are about 100
+    narrow = Context(states[:-1], torch.from_numpy(REWARDS).float(), torch.full((30,), 0.5), states[1:])
+    expected = transformer.fit(narrow.to(dtype=torch.float64))(states.double())
+    for values in (transformer.fit(narrow)(states), transformer(narrow, states)):
+        torch.testing.assert_close(values.double(), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     "transformer", [residual_gradient(1, 500), weighted_softmax_td(RBF(1.0), 500, form="dual_head")]
 )
@@ -121,3 +143,40 @@ def test_long_passes_in_single_precision_keep_their_digits(transformer):
     for _ in range(500):
         value += step * (1e6 + 0.99 * value - value)
     torch.testing.assert_close(state_values(transformer, narrow), torch.tensor([[value]]), rtol=1e-4, atol=0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_state_far_from_those_visited_is_weighed_or_refused_as_by_the_transformer(dtype):
+    points = torch.tensor([[[0.0], [0.01], [60.0]]], dtype=dtype)
+    path = torch.tensor([[0, 1, 0, 1, 0, 1, 0]])
+    far = CompressedContexts(points, torch.tensor([[1.0, -1.0, 0.0]], dtype=dtype), path, points.new_zeros(1, 6))
+    near = weighted_softmax_td(Laplace(0.01), 1)
+    share = math.exp(1.0) / (1.0 + math.exp(1.0))  # of the visits of the second state, which is one ℓ nearer
+    rounded = 1e-5 if dtype == torch.float32 else 1e-11
+    assert float(state_values(near, far)[0, 2]) == pytest.approx(1.0 - 2.0 * share, abs=rounded)
+    beyond = weighted_softmax_td(Laplace(1e-37) if dtype == torch.float32 else RBF(1e-160), 1)
+    with pytest.raises(ValueError, match="kernel: every score of some state overflows"):
+        state_values(beyond, far)
+
+
+def test_a_kernel_in_training_mode_is_refused_as_by_the_transformer():
+    class Deep(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.BatchNorm1d(3, dtype=torch.float64)
+
+        def score(self, x, y):
+            return RBF(1.0).score(*(self.net(each.flatten(0, -2)).view_as(each) for each in (x, y)))
+
+        def forward(self, x, y):
+            return self.score(x, y).exp()
+
+    transformer = weighted_softmax_td(Deep(), 5)
+    path = torch.arange(31)[None] % 7
+    points, gamma = torch.from_numpy(STATES[None, :7]), torch.full((1, 30), 0.5, dtype=torch.float64)
+    contexts = CompressedContexts(points, torch.from_numpy(REWARDS[None, :7]), path, gamma)
+    with pytest.raises(ValueError, match="kernel: gives the same states other numbers beside other states"):
+        state_values(transformer, contexts)
+    transformer.eval()
+    expected = transformer(contexts.context, contexts.points)
+    torch.testing.assert_close(state_values(transformer, contexts), expected, rtol=1e-12, atol=1e-12)

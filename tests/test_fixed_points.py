@@ -205,3 +205,22 @@ def test_a_limit_has_the_unit_of_its_rewards_and_a_radius_that_of_its_operator(u
     operator = torch.as_tensor(np.random.default_rng(1).normal(size=(300, 300)) / 20)
     expected = float(torch.linalg.eigvals(operator).abs().max())
     assert radius_of(unit * operator) / unit == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "case", [lambda: WeightedSoftmaxTD(RBF(0.5), math.inf), lambda: KernelTD(Laplace(0.5), math.inf)]
+)
+def test_the_limit_of_states_that_are_visited_again_and_have_a_gradient(case):
+    rng = np.random.default_rng(0)
+    visits, rewards = torch.as_tensor(rng.integers(0, 4, size=13)), torch.as_tensor(rng.normal(size=12))
+    table, step = torch.as_tensor(rng.normal(size=(4, 2))), torch.as_tensor(rng.normal(size=(4, 2)))
+
+    def value(table):
+        x = table[visits]
+        return case().fit(Context(x[:-1], rewards, 0.9 * torch.ones(12), x[1:]))(QUERIES).sum()
+
+    found = value(moving := table.clone().requires_grad_(True))
+    torch.testing.assert_close(found.detach(), value(table), rtol=1e-9, atol=1e-9)
+    slope = (torch.autograd.grad(found, moving)[0] * step).sum()
+    difference = (value(table + 1e-6 * step) - value(table - 1e-6 * step)) / 2e-6
+    torch.testing.assert_close(slope, difference, rtol=1e-5, atol=1e-6)

@@ -71,6 +71,45 @@ def test_lstd_with_a_ridge_is_that_of_exact_arithmetic_whatever_the_features_uni
     np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-9 * size)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_lstd_of_features_that_are_hardly_told_apart_has_the_values_of_exact_arithmetic_or_says_so(seed):
+    rng = np.random.default_rng(seed)
+    n, small = int(rng.integers(6, 12)), 10 ** rng.uniform(-13.5, -4)
+    first = rng.normal(size=(n + 1, 1))
+    states = np.concatenate([first, first + small * rng.normal(size=(n + 1, 1)), np.ones((n + 1, 1))], 1)
+    rewards = rng.normal(size=n)
+    try:
+        found = LSTD().fit(Context.from_episodes([Episode(states, rewards)], 0.99))(states).numpy()
+    except ValueError as error:
+        if small > 1e-7 or "reciprocal condition" not in str(error):
+            raise
+        return
+    expected = exact_values(states, rewards, Fraction(0.99), Fraction(0))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=5e-3 * np.abs(expected).max())
+
+
+def test_lstd_in_single_precision_leaves_no_direction_out_without_a_word():
+    rng = np.random.default_rng(0)
+    first = rng.normal(size=(101, 1)).astype(np.float32)
+    states = np.concatenate([first, np.nextafter(first, rng.choice([-9, 9], size=(101, 1)), dtype=np.float32)], 1)
+    context = Context.from_episodes([Episode(states, (states[1:, 1] - states[1:, 0]) * 1e7)], 0.5)
+    with pytest.warns(RuntimeWarning, match=r"leaves out 1 of the directions .* more than torch.float32 rounds them"):
+        LSTD().fit(context.to(dtype=torch.float32))
+    LSTD().fit(context)
+
+
+def exact_values(states, rewards, gamma, ridge):
+    """LSTD's values of one trajectory's states, by fractions."""
+    exact, dim = [[Fraction(number) for number in row] for row in states.tolist()], states.shape[1]
+    steps = list(itertools.pairwise(exact))
+    system = [
+        [sum(x[i] * (x[j] - gamma * y[j]) for x, y in steps) + (i == j) * ridge for j in range(dim)] for i in range(dim)
+    ]
+    right = [sum(x[i] * Fraction(float(r)) for (x, _), r in zip(steps, rewards, strict=True)) for i in range(dim)]
+    w = solve_exactly(system, right)
+    return [float(sum(a * b for a, b in zip(row, w, strict=True))) for row in exact]
+
+
 def solve_exactly(system, right):
     """Gaussian elimination with fractions."""
     rows = [[*row, b] for row, b in zip(system, right, strict=True)]

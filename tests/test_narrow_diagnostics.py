@@ -8,7 +8,7 @@ from icrl_agents import diagnostics
 from icrl_agents.context import Context
 from icrl_agents.diagnostics.expected_update import expected_update
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import LSTD
+from icrl_agents.evaluators import LSTD, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF
 
 
@@ -35,3 +35,27 @@ def test_a_singular_system_is_refused_in_single_precision_too():
     for each in (context, context.to(dtype=torch.float32)):
         with pytest.raises(ValueError, match="got a singular A M"):
             expected_update(each, RBF(1.0)).limit()
+
+
+@pytest.mark.parametrize("scale", [0.05, 1.0])
+def test_a_weight_of_a_feature_that_is_small_beside_nanoseconds_counts(scale):
+    states = np.random.default_rng(0).normal(size=(1_001, 2)) * [1e12, scale]
+    functions = [
+        LSTD().fit(Context(states, sign * 10 * states[:, 1] / scale + states[:, 0] / 1e12, np.zeros(1_001), states))
+        for sign in (1.0, -1.0)
+    ]
+    asked, weights = torch.as_tensor(states), torch.full((1_001,), 1 / 1_001, dtype=torch.float64)
+    assert float(diagnostics.implicit_weight_similarity(*functions, asked, weights)) == pytest.approx(-1.0, abs=1e-6)
+
+
+def test_of_several_weights_that_fit_alike_the_shortest_are_compared():
+    rng = np.random.default_rng(0)
+    states = rng.normal(size=(3, 20, 2)) @ (rng.normal(size=(3, 2, 4)) * [1.0, 10.0, 1e3, 0.0])
+    states[2] = rng.normal(size=(20, 4))  # where only one does
+    context = Context(states, rng.normal(size=(3, 20)), np.zeros((3, 20)), states)
+    functions = [WeightedSoftmaxTD(RBF(scale), 3).fit(context) for scale in (0.5, 5.0)]
+    asked = torch.as_tensor(states)
+    found = diagnostics.implicit_weight_similarity(*functions, asked, torch.full((3, 20), 0.05, dtype=torch.float64))
+    for i in range(3):
+        w, u = (np.linalg.pinv(states[i]) @ function(asked)[i].numpy() for function in functions)
+        assert float(found[i]) == pytest.approx(w @ u / np.linalg.norm(w) / np.linalg.norm(u), abs=1e-9)

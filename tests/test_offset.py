@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from icrl_agents import Context, collect, kernels
+from icrl_agents.diagnostics import td_loss
 from icrl_agents.evaluators import LSTD, AverageRewardTD, KernelTD, OffsetCorrected, TabularTD, WeightedSoftmaxTD
 
 GAMMA = 0.8
@@ -80,7 +81,11 @@ def test_what_has_no_offset_is_refused(context):
     endless = Context(context.states, context.rewards, torch.ones(60), context.next_states)
     with pytest.raises(ValueError, match="expected a transition with γ < 1 in every context"):
         TabularTD(2).fit(endless).offset_corrected()
-    with pytest.raises(ValueError, match="differential values have no offset"):
+    with pytest.raises(ValueError, match="offset_corrected: expected a discounted evaluator, got differential values"):
         AverageRewardTD(2).fit(context).offset_corrected()
+    with pytest.raises(ValueError, match="td_errors: expected a discounted evaluator, got differential values"):
+        AverageRewardTD(2).fit(context).td_errors(context)
+    with pytest.raises(ValueError, match="value_function: expected a discounted evaluator, got differential values"):
+        td_loss(AverageRewardTD(2).fit(context), context)
     with pytest.raises(TypeError, match=r"evaluator: expected an object with fit\(context\), got 3.14"):
         OffsetCorrected(math.pi)  # type: ignore[arg-type]

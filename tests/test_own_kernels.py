@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from icrl_agents.context import Context
+from icrl_agents.control import Critic
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
+from icrl_agents.evaluators import KernelTD, MonteCarlo, Nystrom, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF
 
 
@@ -80,3 +81,109 @@ def test_a_kernel_that_writes_into_the_states_is_refused(inference):
     with torch.inference_mode(inference), pytest.raises(ValueError, match="kernel: writes into the states"):
         KernelTD(lambda x, y: RBF()(rectified(x), rectified(y)), 5).fit(context)
     assert torch.equal(context.points, before)
+
+
+class Features(nn.Module):
+    """An RBF of features; of a subclass, of other ones."""
+
+    def __init__(self, *layers):
+        super().__init__()
+        self.layers = list(layers)  # which is no nn.ModuleList
+
+    def forward(self, x, y):
+        return RBF(0.5)(self.of(x), self.of(y))
+
+    def of(self, states):
+        for layer in self.layers:
+            states = layer(states)
+        return states
+
+
+class Running(nn.Module):
+    """Scales by the mean of all states that it was ever shown."""
+
+    def __init__(self, count):
+        super().__init__()
+        self.count, self.mean = count, torch.zeros(2, dtype=torch.float64)
+
+    def forward(self, x):
+        self.count += x.shape[-2]
+        self.mean = self.mean + (x - self.mean).sum(-2) / self.count
+        return x * (1.0 + self.mean)
+
+
+def random_context(n=9):
+    rng = np.random.default_rng(0)
+    return Context.from_episodes([Episode(rng.normal(size=(n + 1, 2)), rng.normal(size=n))], 0.9)
+
+
+def test_modules_in_a_list_are_kept_as_they_were_at_the_fit():
+    torch.manual_seed(0)
+    kernel, context = Features(nn.Linear(2, 3).double(), nn.Tanh()), random_context()
+    value = WeightedSoftmaxTD(kernel, 5).fit(context)
+    expected = value(context.states)
+    weight = kernel.layers[0].weight
+    assert float(torch.autograd.grad(expected.sum(), weight)[0].abs().sum()) > 0
+    with torch.no_grad():
+        weight.mul_(2.0)
+    torch.testing.assert_close(value(context.states), expected)
+
+
+@pytest.mark.parametrize("count", [1e3, 1e6])
+def test_a_normaliser_that_goes_on_counting_is_refused_however_much_it_has_seen(count):
+    with pytest.raises(ValueError, match="kernel: gives the same states other numbers"):
+        WeightedSoftmaxTD(Features(Running(count)), 5).fit(random_context())
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_a_width_of_the_states_asked_about_is_refused_in_the_shortest_contexts(n):
+    def kernel(x, y):
+        return RBF(float(torch.cdist(x, x).max()) + 0.1)(x, y)
+
+    with pytest.raises(ValueError, match="kernel: gives the same states other numbers"):
+        WeightedSoftmaxTD(kernel, 5).fit(random_context(n))
+
+
+class Scaled(RBF):
+    """A score with one weight more."""
+
+    def __init__(self):
+        super().__init__(0.5)
+        self.factor = nn.Parameter(torch.tensor(4.0, dtype=torch.float64))
+
+    def score(self, x, y):
+        return self.factor * super().score(x, y)
+
+    def forward(self, x, y):
+        return torch.exp(self.score(x, y))
+
+
+def test_a_kernel_that_inherits_one_may_have_weights_of_its_own():
+    kernel, context = Scaled(), random_context()
+    value = WeightedSoftmaxTD(kernel, 5).fit(context)
+    expected = WeightedSoftmaxTD(RBF(0.25), 5).fit(context)(context.states)
+    torch.testing.assert_close(value(context.states), expected)
+    assert float(torch.autograd.grad(value(context.states).sum(), kernel.factor)[0].abs()) > 0
+
+
+def test_weights_of_another_type_and_ones_not_initialised_are_refused_with_the_way_out():
+    context = random_context()
+    for evaluator in (WeightedSoftmaxTD(Features(nn.Linear(2, 3)), 5), MonteCarlo(Features(nn.Linear(2, 3)))):
+        with pytest.raises(TypeError, match=r"kernel: does not take states of torch.float64 .*\.double\(\)"):
+            evaluator.fit(context)
+    with pytest.raises(TypeError, match=r"features: does not take states of torch.float64"):
+        Critic(KernelTD(RBF(), 5), features=nn.Linear(2, 3)).assess(context)
+    with pytest.raises(ValueError, match="not initialised yet, as of LazyLinear"):
+        KernelTD(Features(nn.LazyLinear(3)), 5).fit(context)
+
+
+def test_a_kernel_of_tables_has_the_landmarks_of_one_of_batches():
+    def tables(x, y):
+        return torch.exp(-2.0 * (x[:, None] - y[None]).square().sum(-1))
+
+    rng = np.random.default_rng(0)
+    episodes = [Episode(np.append(rng.normal(size=9), 3.0)[:, None], rng.normal(size=9)) for _ in range(5)]
+    context = Context.from_episodes(episodes, 0.9)
+    found, expected = (WeightedSoftmaxTD(k, 9, approximation=Nystrom(14)).fit(context) for k in (tables, RBF(0.5)))
+    torch.testing.assert_close(found(context.states), expected(context.states), rtol=1e-5, atol=1e-5)
+    assert found.approximation_error == pytest.approx(expected.approximation_error, rel=1e-3)

@@ -9,6 +9,7 @@ import torch
 from icrl_agents import PretrainConfig
 from icrl_agents.compressed import SharedSweeps, SlidingWindows, state_values
 from icrl_agents.constructions import weighted_softmax_td
+from icrl_agents.divergence import DivergenceError
 from icrl_agents.kernels import DotProduct
 from icrl_agents.pretraining.batches import batches
 from icrl_agents.pretraining.model import random_transformer
@@ -181,3 +182,18 @@ def test_gradients_are_of_the_last_values_however_often_they_were_asked_for():
     (first, to_weights), (found, to_weights_too) = once.gradients(ones), twice.gradients(ones)
     np.testing.assert_array_equal(found, first)
     assert to_weights_too == to_weights
+
+
+@pytest.mark.parametrize("gap", [700.0, 715.0, 740.0, 800.0])
+def test_scores_whose_sum_has_lost_its_digits_are_refused(gap):
+    scores = np.zeros((1, 3, 3))
+    scores[..., 2] = gap
+    points, discounts = torch.eye(3, dtype=torch.float64)[None], torch.full((1, 6), 0.9, dtype=torch.float64)
+    path, rewards = torch.tensor([[0, 1, 0, 1, 2, 2, 2]]), torch.ones(1, 3, dtype=torch.float64)
+    windows = SlidingWindows.along(points, rewards, path, discounts, 3)
+    if gap > 700:
+        with pytest.raises(DivergenceError, match="expected numbers within 700"):
+            SharedSweeps(scores, [1.0, 1.0, -1.0], windows)
+    else:
+        values = SharedSweeps(scores, [1.0, 1.0, -1.0], windows).values(3)
+        np.testing.assert_allclose(values, (1 - 0.9**3) / 0.1)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from numbers import Integral
 from typing import Any, NamedTuple, cast
 
+from icrl_agents.arrays import check_kind
 from icrl_agents.context import Context
 from icrl_agents.evaluators import OffsetCorrected
 from icrl_agents.transformer import InContextTransformer
@@ -26,6 +27,9 @@ def fit_deepest(evaluator: Evaluator, context: Context, depths: Iterable[int]) -
 
     Returns:
         What was fitted; None where it diverges at every depth, or has one only.
+
+    Raises:
+        TypeError: If the evaluator infers no value function.
     """
     for depth in (None, *sorted(set(depths), reverse=True)):
         tried = evaluator if depth is None else shallower(evaluator, int(depth))
@@ -34,9 +38,11 @@ def fit_deepest(evaluator: Evaluator, context: Context, depths: Iterable[int]) -
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
-                return Fitted(tried.fit(context), caught)
+                values = tried.fit(context)
             except DivergenceError:
                 continue
+        check_kind("evaluators: result of fit", values, ValueFunction)
+        return Fitted(values, caught)
     return None
 
 

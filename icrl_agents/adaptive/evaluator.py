@@ -83,7 +83,7 @@ class AdaptiveTD:
         max_folds: Largest number of folds ≥ 3; more trajectories are grouped, neighbours together.
 
     Raises:
-        TypeError: If a member of the bank has no ``fit``.
+        TypeError: If a member of the bank has no ``fit``, or infers no value function.
         ValueError: If an argument is out of range.
 
     Example:

@@ -11,17 +11,16 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of, warn_of_running_scales
+from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of
 from icrl_agents.collection.recorder import Recorder, flattening, rows_of
+from icrl_agents.collection.scales import warn_of_running_scales
+from icrl_agents.collection.tasks import are_different_tasks
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
 from icrl_envs import arguments
 from icrl_envs.fixed_policy import ActionFunction, action_function, fitting_action
 from icrl_envs.random_streams import policy_stream
-from icrl_envs.vector import ProcessVectorEnv
 
-NO_PART_OF_A_TASK = {"task_seed", "render_mode", "camera", "width", "height"}
-"""Arguments of environments: of the pictures, and the one that ``reset`` may replace."""
 AnyEnv = gym.Env[Any, Any] | VectorEnv[Any, Any, Any]
 
 
@@ -53,7 +52,9 @@ def collect(
         stack: False for one context of all transitions, ``(n, d)``, copy after copy; True for a batch with one
             context per copy, ``(N, n, d)``, padded where the copies have different lengths. Default: True where the
             copies are known to be different tasks: those of ``icrl_envs``'s vector environments, and of a
-            ``SyncVectorEnv`` of its environments, made with different arguments, such as ``task_seed``.
+            ``SyncVectorEnv`` or ``AsyncVectorEnv`` of its environments whose tasks or processes are not equal; of a
+            class without an equality, those with other seeds of tasks, or other numbers or strings in them. Wrappers
+            and policies are not compared, nor other environments.
 
     Raises:
         TypeError: As ``collect_episodes``.
@@ -67,7 +68,7 @@ def collect(
     """
     gamma = arguments.real("gamma", gamma, 0.0, 1.0)
     copies = copies_of(env)
-    stack = _are_different_tasks(env) if stack is None else arguments.flag("stack", stack)
+    stack = are_different_tasks(env) if stack is None else arguments.flag("stack", stack)
     if stack and num_episodes is not None and arguments.integer("num_episodes", num_episodes, 1) < copies.num_envs:
         raise ValueError(
             f"num_episodes: expected one or more for each of {copies.num_envs} copies to stack, got {num_episodes}."
@@ -76,21 +77,6 @@ def collect(
     if stack:
         return Context.stack([_context_of_copy(i, episodes, gamma) for i, episodes in enumerate(by_copy)])
     return Context.from_episodes([episode for episodes in by_copy for episode in episodes], gamma)
-
-
-def _are_different_tasks(env: AnyEnv) -> bool:
-    if isinstance(env.unwrapped, ProcessVectorEnv):
-        return True
-    copies = [each.unwrapped for each in getattr(env.unwrapped, "envs", ())]
-    return any(_task(each) != _task(copies[0]) for each in copies)
-
-
-def _task(env: Any) -> object:  # noqa: ANN401
-    """What an environment of ``icrl_envs`` was made as, its pictures apart; None for any other."""
-    if not hasattr(env, "task_seed"):
-        return None
-    given = {} if env.spec is None else env.spec.kwargs
-    return type(env), env.task_seed, {name: given[name] for name in given.keys() - NO_PART_OF_A_TASK}
 
 
 def collect_episodes(
@@ -107,9 +93,9 @@ def collect_episodes(
 
     The environment is reset once with ``seed`` at the start. Copy i of a vector environment gives the same
     transitions in each autoreset mode, and those of a single environment with ``seed + i`` where it seeds its
-    copies so. Observations are flattened to ``(d,)``, discrete ones one-hot: float32 where all of it is,
-    otherwise float64. In autoreset mode SAME_STEP a copy must return a new array at each step, since Gymnasium hands on
-    the final one after the reset without a copy of it.
+    copies so, rounded to the types of the space as Gymnasium's batches are. Observations are flattened to ``(d,)``,
+    discrete ones one-hot: float32 where all of it is, otherwise float64. In autoreset mode SAME_STEP a copy must
+    return a new array at each step, since Gymnasium hands on the final one after the reset without a copy of it.
 
     Args:
         env: A single or a vector environment.

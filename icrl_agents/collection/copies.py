@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from icrl_agents.arrays import float_rows
@@ -79,7 +78,7 @@ class VectorCopies:
         env: A vector environment that names its mode in ``metadata["autoreset_mode"]``.
 
     Raises:
-        ValueError: If it names no mode.
+        ValueError: If it names no mode, or several copies are one and the same environment.
     """
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
@@ -87,6 +86,12 @@ class VectorCopies:
             raise ValueError(
                 "env: expected metadata['autoreset_mode'] to say when the copies restart, got none; "
                 "set it to a gymnasium.vector.AutoresetMode."
+            )
+        copies = environments_of(env)
+        if len({id(each.unwrapped) for each in copies}) < len(copies):
+            raise ValueError(
+                "env: expected copies that are environments of their own, got one several times, which each would move "
+                "on under the others; make a new one in each function."
             )
         self._env = env
         self.num_envs: int = env.num_envs
@@ -128,7 +133,8 @@ class VectorCopies:
         observations = self._each(self._batch)
         next_observations = observations
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            next_observations = _with_final(observations, np.logical_or(terminated, truncated), info)
+            final = _finals(np.logical_or(terminated, truncated), info)
+            next_observations = [_typed(final[i], seen) if i in final else seen for i, seen in enumerate(observations)]
         return Step(observations, next_observations, _rewards(rewards, self.num_envs), terminated, truncated)
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401
@@ -155,6 +161,11 @@ class VectorCopies:
         return list(iterate(self._env.observation_space, batch))
 
 
+def environments_of(env: Any) -> Sequence[gym.Env[Any, Any]]:  # noqa: ANN401 - of any kind
+    """The environments that a vector environment of this process steps; none of any other."""
+    return env.unwrapped.envs if isinstance(env.unwrapped, SyncVectorEnv) else ()
+
+
 def copies_of(env: Any) -> OneCopy | VectorCopies:  # noqa: ANN401 - checked here
     """Returns the copies of a single or vector environment.
 
@@ -167,22 +178,6 @@ def copies_of(env: Any) -> OneCopy | VectorCopies:  # noqa: ANN401 - checked her
         return OneCopy(env)
     hint = f"; did you mean gymnasium.make({env!r})?" if isinstance(env, str) else "."
     raise TypeError(f"env: expected a gymnasium.Env or a gymnasium.vector.VectorEnv, got {type(env).__name__}{hint}")
-
-
-def warn_of_running_scales(env: Any) -> None:  # noqa: ANN401 - of any kind, below its wrappers too
-    """Warns of wrappers by which a state or reward is another number at another time, in ``env`` and its copies."""
-    for each in (env, *getattr(env.unwrapped, "envs", ())):
-        layer = each
-        while layer is not None:
-            if hasattr(type(layer), "update_running_mean") and layer.update_running_mean:
-                warnings.warn(
-                    f"env: {type(layer).__name__} goes on updating its statistics, so that one state or reward is "
-                    "another number at another time; set its update_running_mean to False after some steps, or "
-                    "standardise the context afterwards.",
-                    UserWarning,
-                    stacklevel=4,
-                )
-            layer = vars(layer).get("env")
 
 
 def _rewards(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked here
@@ -215,15 +210,22 @@ def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - of any space
     return np.array_equal(one, other) or np.array_equal(one, other, equal_nan=True)
 
 
-def _with_final(observations: Sequence[Any], ended: np.ndarray, info: Any) -> Sequence[Any]:  # noqa: ANN401
-    if not ended.any():
-        return observations
+def _finals(ended: np.ndarray, info: Any) -> dict[int, Any]:  # noqa: ANN401
+    """The final observation of each copy that has ended."""
+    numbers = np.flatnonzero(ended).tolist()
     listed = isinstance(info, list)  # one for each copy, by gymnasium.wrappers.vector.DictInfoToList
-    if not (all("final_obs" in info[i] for i in np.flatnonzero(ended)) if listed else "final_obs" in info):
+    if numbers and not (all("final_obs" in info[i] for i in numbers) if listed else "final_obs" in info):
         raise ValueError(
             "env: expected info['final_obs'] with the final observations, as in autoreset mode SAME_STEP, got none."
         )
-    return [
-        (info[i]["final_obs"] if listed else info["final_obs"][i]) if ended[i] else observation
-        for i, observation in enumerate(observations)
-    ]
+    return {i: info[i]["final_obs"] if listed else info["final_obs"][i] for i in numbers}
+
+
+def _typed(observation: Any, like: Any) -> Any:  # noqa: ANN401 - of one space
+    """An observation, its numbers in the type in which those of ``like`` come where that is one of floats."""
+    if isinstance(like, dict):
+        return {key: _typed(observation[key], part) for key, part in like.items()}
+    if isinstance(like, tuple):
+        return tuple(_typed(*parts) for parts in zip(observation, like, strict=True))
+    dtype, number = np.asarray(like).dtype, np.asarray(observation).dtype.kind in "biuf"
+    return np.asanyarray(observation, dtype) if dtype.kind == "f" and number else observation

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from icrl_agents.arrays import check_kind, finite, take_rows
 from icrl_agents.context import Context
+from icrl_agents.magnitudes import widened
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,8 +73,9 @@ class CompressedContexts:
         """Γ(s, s′): mean over the transitions from s of γ_k 1{x′_k = s′}, ``(B, M, M)``; 0 for unvisited s."""
         B, M = self.rewards.shape
         cells = self.path[:, :-1] * M + self.path[:, 1:]
-        sums = self.rewards.new_zeros(B, M * M).scatter_add_(-1, cells, self.discounts)
-        return sums.view(B, M, M) / self.counts.clamp(min=1.0)[..., None]
+        discounts = widened(self.discounts)  # of which n may be summed
+        sums = discounts.new_zeros(B, M * M).scatter_add_(-1, cells, discounts)
+        return (sums.view(B, M, M) / self.counts.clamp(min=1.0)[..., None]).to(self.discounts)
 
     @cached_property
     def context(self) -> Context:

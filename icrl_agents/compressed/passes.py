@@ -9,13 +9,14 @@ from torch import Tensor
 
 from icrl_agents.arrays import check_kind
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
+from icrl_agents.blocks import prompt_of
 from icrl_agents.compressed.contexts import CompressedContexts
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.eligibility import eligibility_traces
-from icrl_agents.kernel_matrix import check_finite
+from icrl_agents.kernel_matrix import bind_kernel, check_finite, check_reached, score_matrix
 from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.magnitudes import widened
-from icrl_agents.transformer import InContextTransformer
+from icrl_agents.transformer import InContextTransformer, judge
 
 
 def state_values(transformer: InContextTransformer, contexts: CompressedContexts) -> Tensor:
@@ -30,14 +31,22 @@ def state_values(transformer: InContextTransformer, contexts: CompressedContexts
 
     Raises:
         TypeError: If an argument is of another type.
-        DivergenceError: If a value is not finite.
+        DivergenceError: If a value is not finite, or as the transformer.
     """
     check_kind("transformer", transformer, InContextTransformer)
     check_kind("contexts", contexts, CompressedContexts)
     values = unchecked_state_values(transformer, contexts)
     if not bool(torch.isfinite(values.detach()).all()):
         raise DivergenceError("values are not finite: the layers diverge, or scores overflow, on one of the contexts.")
+    errors = None if prompt_of(transformer.blocks[0]) == "average_reward" else _td_errors(values.detach(), contexts)
+    judge(transformer, contexts.context, contexts.points, values, errors)
     return values
+
+
+def _td_errors(values: Tensor, contexts: CompressedContexts) -> Tensor:
+    """δ_k of every transition, ``(B, n)``, doubled: ``fit``, which judges them, has those of one layer before."""
+    before, after = values.gather(-1, contexts.path[:, :-1]), values.gather(-1, contexts.path[:, 1:])
+    return 2.0 * (contexts.context.rewards + contexts.discounts * after - before)
 
 
 def unchecked_state_values(transformer: InContextTransformer, contexts: CompressedContexts) -> Tensor:
@@ -76,14 +85,12 @@ def attention(layer: TemporalShiftLayer, contexts: CompressedContexts) -> Tensor
 
 
 def _attention(layer: TemporalShiftLayer, contexts: CompressedContexts) -> Tensor:
-    kernel = layer.attention.kernel
-    if hasattr(kernel, "bind"):
-        kernel = kernel.bind(contexts.context.states, contexts.context.mask)  # type: ignore[operator]
-    scores = kernel.score(contexts.points, contexts.points) + contexts.counts.log()[:, None, :]  # type: ignore[attr]
-    unreached = torch.isneginf(scores).all(-1, keepdim=True)
-    if not bool(unreached.any()):
-        return torch.softmax(scores, -1)
-    return torch.softmax(scores.masked_fill(unreached, 0.0), -1).masked_fill(unreached, 0.0)
+    kernel = bind_kernel(layer.attention.kernel, contexts.context.states, contexts.context.mask)
+    scores = score_matrix(kernel, contexts.points, contexts.points) + contexts.counts.log()[:, None, :]
+    if not bool(torch.isneginf(scores).all(-1).any()):
+        return torch.softmax(scores, -1).to(contexts.points)
+    unreached = check_reached(kernel, scores, contexts.counts > 0)
+    return torch.softmax(scores.masked_fill(unreached, 0.0), -1).masked_fill(unreached, 0.0).to(contexts.points)
 
 
 def _is_compressible(block: torch.nn.Module) -> bool:

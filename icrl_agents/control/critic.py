@@ -10,13 +10,14 @@ from typing import Any
 
 from torch import Tensor
 
+from icrl_agents.arrays import check_kind
 from icrl_agents.context import Context, check_context
 from icrl_agents.control.advantages import generalised_advantages
 from icrl_agents.control.features import Features, mapped, standardising
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.eligibility import check_lambda
 from icrl_agents.machine import check_device
-from icrl_agents.value_function import Evaluator, ValueFunction
+from icrl_agents.value_function import Evaluator, ValueFunction, check_discounted
 from icrl_envs import arguments
 
 
@@ -101,7 +102,7 @@ class Critic:
         Raises:
             DivergenceError: If the evaluator diverges.
             ValueError: If ``batch`` has batch dimensions, or ``features`` gives another number of rows, or a row that
-                depends on the others or on the call.
+                depends on the others or on the call; or if the evaluator's values are differential.
         """
         check_context(batch)
         if batch.rewards.ndim != 1:
@@ -126,6 +127,7 @@ class Critic:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             value = self.evaluator.fit(mapped(context, features))
+        check_discounted("evaluator", value)
         diverged = False
         for warning in caught:
             diverges = issubclass(warning.category, DivergenceWarning)
@@ -170,7 +172,9 @@ class Critic:
     def _values(self, fitted: tuple[Features, ValueFunction], states: Tensor) -> Tensor:
         features, value = fitted
         there = states if self.device is None else states.to(self.device)
-        return value(features(there)).to(states.device)
+        values = value(features(there))
+        check_kind("evaluator: values", values, Tensor)
+        return values.to(states.device)
 
 
 def check_evaluator(evaluator: Evaluator) -> Evaluator:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import finite, floating, held
+from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context
 from icrl_agents.magnitudes import near_power_of_two
-from icrl_agents.pure import depends_on_call, some_rows
+from icrl_agents.pure import asked, check_held, depends_on_call, held, some_rows
 
 Features = Callable[[Tensor], Tensor]
 
@@ -45,7 +45,7 @@ def standardising(context: Context, features: Features | None = None) -> Feature
 @torch.no_grad()
 def _check_each_row(features: Features, states: Tensor) -> None:
     some, few = some_rows(states)
-    found = [features(rows.clone()) for rows in (few, few, some)]  # which may be written into
+    found = [asked("features", features, rows.clone()) for rows in (few, few, some)]  # which may be written into
     if any(not isinstance(rows, Tensor) or len(rows) < len(few) for rows in found):
         return  # for ``mapped`` to refuse
     if depends_on_call(found[0], found[1], found[2][: len(few)]):
@@ -54,6 +54,8 @@ def _check_each_row(features: Features, states: Tensor) -> None:
             "batch or spectral normalisation or dropout in training, or with states standardised by the batch; "
             "expected a function of each row. Call its eval()."
         )
+    if isinstance(features, nn.Module):
+        check_held("features", features, few.clone())
 
 
 def mapped(context: Context, features: Features) -> Context:

@@ -14,8 +14,8 @@ LARGEST_GAMMA = 1.0 - 1e-9
 """Nearer to 1 rounding in P would leave fewer than six digits of a value."""
 PRINTED = 1e-5
 """How far from 1 a row of P may sum: as far as numbers of five digits, or of float32, do."""
-TIE = 1e-10
-"""Action values closer than this share of their size are equal: the earlier action, or the one in use, is kept."""
+TIE, ROUNDING = 1e-10, 1e-14
+"""Actions that differ by no more than the first share of what they differ in, or the second of all, are equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,26 +170,31 @@ class FiniteMDP:
     def optimum(self) -> Optimum:
         """The exact optimum, by policy iteration on P and r, until it comes to a policy where it has been.
 
-        A state keeps its action where no other is better by more than 1e-10 of the numbers that the two are sums of,
-        neither as they are nor with rewards less their mean, so that a constant in all of them changes no choice.
+        A state s keeps its action a where no other b is better by more than rounding, or than 1e-10 of what the two
+        differ in: |r(s, b) − r(s, a)| + γ Σ_s′ |P(s′ | s, b) − P(s′ | s, a)| |v(s′) − v(s)|, in which no constant is.
         """
         policy, seen = np.zeros(len(self.rewards), dtype=np.int64), set()
         while True:
             seen.add(policy.tobytes())
-            v = self.values(policy)
-            mean = (1.0 - self.gamma) * v.mean()  # of the rewards that the policy gets
             improved = self._improved(policy)
-            improved = np.where(improved == policy, self._improved(policy, mean), improved)
             if improved.tobytes() in seen:
-                return Optimum(policy, v, self.rewards + self.gamma * self.transitions @ v)
+                return Optimum(policy, self.values(policy), self.action_values(policy))
             policy = improved
 
-    def _improved(self, policy: np.ndarray, less: float = 0.0) -> np.ndarray:
-        """The policy made greedy, with rewards less a constant."""
-        centred = FiniteMDP(self.transitions, self.rewards - less, self.gamma)
-        v = centred.values(policy)
-        size = np.abs(centred.rewards) + self.gamma * self.transitions @ np.abs(v)
-        return improvement(centred.rewards + self.gamma * self.transitions @ v, policy, size)
+    def _improved(self, policy: np.ndarray) -> np.ndarray:
+        """The policy made greedy.
+
+        v(s′) − v(s) is the value of s′ for rewards less (1 − γ) v(s), so that no large value elsewhere rounds it.
+        """
+        states = np.arange(len(policy))
+        v, P, r = self.values(policy), self.transitions[states, policy], self.rewards[states, policy]
+        ahead = np.linalg.solve(np.eye(len(v)) - self.gamma * P, r[:, None] - (1.0 - self.gamma) * v).T
+        ahead = (ahead - ahead.diagonal()[:, None])[..., None]
+        P = self.gamma * (self.transitions - P[:, None])
+        gain = self.rewards - r[:, None] + (P @ ahead)[..., 0]
+        size = np.abs(self.rewards - r[:, None]) + (np.abs(P) @ np.abs(ahead))[..., 0]
+        rounding = ROUNDING * np.maximum(np.abs(self.rewards), np.abs(r)[:, None])
+        return improvement(gain, policy, np.maximum(TIE * size, rounding))
 
     def experience(self, visits: int, rng: np.random.Generator) -> Experience:
         """Tries every action in every state ``visits`` times.
@@ -211,15 +216,14 @@ class FiniteMDP:
         return Experience(s, a, self.rewards[s, a], following, S, A)
 
 
-def improvement(action_values: np.ndarray, policy: np.ndarray, size: np.ndarray | float) -> np.ndarray:
-    """The greedy policy; a state keeps its action where no other is better by more than ``TIE`` · ``size``.
+def improvement(action_values: np.ndarray, policy: np.ndarray, margin: np.ndarray | float) -> np.ndarray:
+    """The greedy policy; a state keeps its action where no other is better by more than a margin.
 
     Args:
-        action_values: q, ``(S, A)``.
+        action_values: q, or q less a number for each state, ``(S, A)``.
         policy: The policy so far, integers ``(S,)``.
-        size: Of the numbers that each action value is the sum of, ``(S, A)``, or of all.
+        margin: Of each action, ``(S, A)``, or of all.
     """
-    rows, best = np.arange(len(policy)), action_values.argmax(-1)
-    size = np.broadcast_to(size, action_values.shape)
-    margin = TIE * np.maximum(size[rows, best], size[rows, policy])
-    return np.where(action_values[rows, best] > action_values[rows, policy] + margin, best, policy)
+    own = np.take_along_axis(action_values, policy[:, None], -1)
+    better = action_values > own + margin
+    return np.where(better.any(-1), np.where(better, action_values, -np.inf).argmax(-1), policy)

@@ -19,7 +19,7 @@ from icrl_agents.context import Context
 from icrl_agents.control.advantages import generalised_advantages
 from icrl_agents.control.critic import check_evaluator
 from icrl_agents.episode import Episode
-from icrl_agents.value_function import Evaluator
+from icrl_agents.value_function import Evaluator, check_discounted
 from icrl_envs import arguments
 
 Array = NDArray[np.float64]
@@ -129,7 +129,7 @@ def cross_fitted_advantages(
 
     Raises:
         TypeError: If the evaluator is none.
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or the evaluator's values are differential.
     """
     check_evaluator(evaluator)
     folds = arguments.integer("folds", folds, 2)
@@ -144,6 +144,7 @@ def cross_fitted_advantages(
         values = evaluator.fit(
             context(episodes[(f + 1) % folds :: folds])
         )  # asked before the next fit, as it may keep it
+        check_discounted("evaluator", values)
         for i in range(f, len(episodes), folds):
             own = context([episodes[i]])
             found[i] = generalised_advantages(own, values(own.points), lambda_).numpy(force=True)

@@ -12,17 +12,19 @@ from icrl_agents.arrays import finite, reals
 from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context
 from icrl_agents.control.critic import check_evaluator
-from icrl_agents.control.finite_mdp import Experience, improvement
+from icrl_agents.control.finite_mdp import TIE, Experience, improvement
 from icrl_agents.evaluators import MonteCarlo, WeightedSoftmaxTD
 from icrl_agents.ground_truth import horizon
 from icrl_agents.kernels import RBF
-from icrl_agents.value_function import Evaluator
+from icrl_agents.value_function import Evaluator, check_discounted
 from icrl_envs import arguments
 
 LENGTH_SCALE = 0.25
 """Of the default evaluator: pairs are at least 1 apart, so that exp(−1/2ℓ²) = 3e-4."""
 FEWEST_SWEEPS, MOST_SWEEPS, MISSING = 200, 2_000, 1e-9
-"""It takes so many sweeps that at most this share of the values is missing; where those are too many, their limit."""
+"""It takes so many sweeps that at most this share of the largest value is missing, or their limit instead of many."""
+NOISE = 1e-13
+"""An action that is better by no more than this share of the largest action value of all is not better."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,8 @@ class PolicyIteration:
         policy: Action of each state, integers ``(S,)``.
         action_values: Its values q(s, a) as the evaluator inferred them, ``(S, A)``.
         rounds: Number of evaluations.
-        converged: Whether the last improvement changed nothing.
+        converged: Whether it came to an end, as against ``max_rounds``, at which no action is better than the policy's
+            by more than 1e-10 of the largest action value: what an evaluator leaves of a tie.
     """
 
     policy: np.ndarray
@@ -50,16 +53,16 @@ def policy_iteration(
     features: np.ndarray | None = None,
     max_rounds: int = 100,
 ) -> PolicyIteration:
-    """Evaluates a policy in context, makes it greedy, and so on until it stays as it is.
+    """Evaluates a policy in context, makes it greedy, and so on until it stays as it is, or comes to an earlier one.
 
     The same transitions serve every round: only what the policy would do next is read anew. No model of the
-    transitions is made, and no weight is updated. A state keeps its action where no other is better by more than 1e-10
-    of the largest action value of all: what an evaluator leaves of a tie.
+    transitions is made, and no weight is updated. A state keeps its action where no other is better by more than 1e-13
+    of the largest action value of all: what rounding leaves of a tie.
 
     Args:
         experience: Transitions in which every action was tried in every state.
         evaluator: Anything with ``fit(context)``; by default weighted softmax TD with a Gaussian kernel, in the limit
-            of its sweeps or, where 2,000 sweeps do, so near to it that 1e-9 of the values is missing.
+            of its sweeps or, where 2,000 sweeps do, so near to it that 1e-9 of the largest value is missing.
             Transitions are no trajectories, so that it must bootstrap: returns are single rewards.
         gamma: γ in [0, 1).
         features: φ(s, a) in the order of ``s·A + a``, ``(S·A, d)``; by default the pair (s, a) itself.
@@ -68,8 +71,8 @@ def policy_iteration(
     Raises:
         TypeError: If ``experience`` is none, ``evaluator`` has no ``fit`` or is Monte-Carlo, or ``features`` are no
             real numbers.
-        ValueError: If a number is out of range, ``features`` has another number of rows or is not finite, or a pair
-            was never tried.
+        ValueError: If a number is out of range, ``features`` has another number of rows or is not finite, a pair was
+            never tried, or the evaluator's values are differential.
 
     Example:
         >>> from icrl_agents.control.finite_mdp import FiniteMDP
@@ -99,14 +102,18 @@ def policy_iteration(
         )
     if evaluator is None:
         evaluator = _default_evaluator(arguments.discount(gamma), phi, experience.visits())
-    policy, rounds = np.zeros(S, dtype=np.int64), 0
+    policy, rounds, seen = np.zeros(S, dtype=np.int64), 0, set()
     while True:
+        seen.add(policy.tobytes())
         value = evaluator.fit(action_value_context(experience, policy, phi, arguments.discount(gamma)))
+        check_discounted("evaluator", value)
         q = value(phi).reshape(S, A).numpy(force=True)
-        improved = improvement(q, policy, np.abs(q).max())
-        rounds, converged = rounds + 1, bool((improved == policy).all())
-        if converged or rounds == max_rounds:
-            return PolicyIteration(policy, q, rounds, converged)
+        rounds, largest = rounds + 1, np.abs(q).max()
+        improved = improvement(q, policy, NOISE * largest)
+        again = improved.tobytes() in seen
+        if again or rounds == max_rounds:
+            tied = improvement(q, policy, TIE * largest) == policy
+            return PolicyIteration(policy, q, rounds, again and bool(tied.all()))
         policy = improved
 
 
@@ -128,7 +135,7 @@ def action_value_context(experience: Experience, policy: np.ndarray, phi: torch.
 
 
 def _default_evaluator(gamma: float, phi: torch.Tensor, visits: np.ndarray) -> WeightedSoftmaxTD:
-    """Softmax TD whose sweeps leave at most ``MISSING`` of the values of these pairs, visited so often.
+    """Softmax TD whose sweeps leave at most ``MISSING`` of the largest value of these pairs, visited so often.
 
     A sweep maps an error e of the pairs' values to (I − W + γWP)e, where W is what pairs attend to each other. Its rows
     sum to 1, so that with d = min_s W(s, s) the error's largest entry shrinks by γ + 2(1 − d) or more.

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -110,7 +111,8 @@ def ppo(
     advantages A_k, standardised in each batch. There is no value network. It runs on one thread.
 
     Args:
-        env: A single or a vector environment, in any autoreset mode.
+        env: A single or a vector environment, in any autoreset mode; in SAME_STEP its copies return new arrays at each
+            step, as for ``collect``.
         evaluator: Anything with ``fit(context)``.
         total_steps: Steps of the environment, over all copies; the last rollout is finished.
         seed: Of the environment, the actor's first weights, its actions and the batches.
@@ -162,7 +164,7 @@ def _tell(on_update: Callable[[int, Actor], None], steps: int, actor: Actor, env
 
     def streams() -> str:
         found = env.np_random  # of a vector environment perhaps those of its copies
-        return repr([each.bit_generator.state for each in (found if isinstance(found, tuple) else (found,))])
+        return repr([_state(each) for each in (found if isinstance(found, tuple) else (found,))])
 
     before = streams()
     on_update(steps, actor)
@@ -171,6 +173,13 @@ def _tell(on_update: Callable[[int, Actor], None], steps: int, actor: Actor, env
             "on_update: expected it to leave env alone, whose episode is running, but it has reset it or made steps; "
             "evaluate the actor in another environment."
         )
+
+
+def _state(stream: Any) -> Any:  # noqa: ANN401
+    """Where a stream of NumPy's is, of an old or new kind; None of anything else."""
+    if isinstance(stream, np.random.RandomState):
+        return stream.get_state()
+    return getattr(getattr(stream, "bit_generator", None), "state", None)
 
 
 def _improve(

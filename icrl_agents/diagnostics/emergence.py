@@ -8,7 +8,7 @@ from torch import Tensor
 from icrl_agents.arrays import check_kind, check_list, finite, same_shape
 from icrl_agents.compressed import CompressedContexts, attention
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, TemporalShiftLayer
-from icrl_agents.magnitudes import cosine_similarity, widened
+from icrl_agents.magnitudes import cosine_similarity, near_power_of_two, widened
 from icrl_agents.prompt import MEMORY
 from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import ValueFunction
@@ -121,8 +121,21 @@ def implicit_weight_similarity(
     _check_compared(value_function, reference, states, weights)
     root = widened(weights).sqrt()[..., None]
     both = widened(torch.stack([value_function(states), reference(states)], dim=-1))
-    w = torch.linalg.pinv(root * widened(states)) @ (root * both)
+    w = _shortest_fit(root * widened(states), root * both)
     return cosine_similarity(w[..., 0], w[..., 1], dim=-1).to(states.dtype)
+
+
+def _shortest_fit(x: Tensor, y: Tensor) -> Tensor:
+    """The shortest w that minimises ‖y − x w‖, ``(*batch, d, c)``; each feature in a unit near its largest number."""
+    largest = x.detach().abs().amax(-2)
+    unit = torch.where(largest > 0, near_power_of_two(largest), 1.0)[..., None]
+    U, s, Vt = torch.linalg.svd(x / unit.mT, full_matrices=False)
+    spans = s > max(x.shape[-2:]) * torch.finfo(x.dtype).eps * s.amax(-1, keepdim=True)
+    V = Vt.mT * spans[..., None, :]
+    w = V @ ((U.mT @ y) / s.masked_fill(~spans, 1.0)[..., None]) / unit
+    free = (torch.eye(x.shape[-1]).to(x) - V @ V.mT) / unit  # what w may change by
+    several = (spans.sum(-1) < x.shape[-1])[..., None, None]
+    return w - torch.where(several, free @ (torch.linalg.pinv(free) @ w), 0.0)
 
 
 def sensitivity_similarity(

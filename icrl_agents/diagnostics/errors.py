@@ -14,7 +14,7 @@ from torch import Tensor
 from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context, check_context
 from icrl_agents.magnitudes import near_power_of_two
-from icrl_agents.value_function import ValueFunction
+from icrl_agents.value_function import ValueFunction, check_discounted
 from icrl_agents.weighted_context import read_points
 
 
@@ -91,11 +91,12 @@ def td_loss(value_function: ValueFunction, context: Context, depths: Iterable[in
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If a depth is out of range, or there is none.
+        ValueError: If a depth is out of range, or there is none; or if rewards are counted from their average.
     """
     if not isinstance(value_function, ValueFunction):
         raise TypeError(f"value_function: expected a ValueFunction, got {type(value_function).__name__}.")
     check_context(context)
+    check_discounted("value_function", value_function)
     if isinstance(depths, Iterable):
         depths = list(depths)
         if len(depths) == 0:

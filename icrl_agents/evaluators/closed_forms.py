@@ -1,4 +1,4 @@
-"""Closed forms: the fixed points of the sweeps, and the Monte-Carlo average.
+"""Closed forms in the space of a kernel: the fixed points of the sweeps, and the Monte-Carlo average.
 
 Systems are solved in float64, whatever the context's type, and never inverted. Depth is 0.
 """
@@ -12,101 +12,13 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import finite
 from icrl_agents.attention import KernelAttention, SoftmaxAttention, attend
 from icrl_agents.context import Context, check_context
-from icrl_agents.eligibility import discounted_features, features
 from icrl_agents.evaluators.systems import check_ridge, each_context, expansion, in_double, solved
 from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
-from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import ValueFunction
 from icrl_agents.weighted_context import WeightedContext, weighted
-
-
-@dataclass(frozen=True)
-class LSTD:
-    """Least-squares TD: v(x) = wᵀx with (Σ_k x_k (x_k − γ_k x′_k)ᵀ + ridge·I) w = Σ_k x_k R_k.
-
-    At ridge = 0 it is the limit of ``LinearTD``. Where the context's states do not span all d dimensions, w is
-    taken in their span, as the sweeps do: directions that no state has shown have weight 0. So with one-hot
-    features an unvisited state has v = 0, and many copies of one state are no difficulty. There is no intercept:
-    where the features do not span a constant, append one.
-
-    Args:
-        ridge: Added to the diagonal, ≥ 0; on the scale of a sum over the transitions.
-
-    Example:
-        >>> context = Context([[1.0, 0.0]], [1.0], [0.9], [[1.0, 0.0]])
-        >>> LSTD().fit(context)([[1.0, 0.0], [0.0, 1.0]]).round(decimals=6)
-        tensor([10.,  0.], dtype=torch.float64)
-    """
-
-    ridge: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Checks the arguments."""
-        check_ridge(self.ridge)
-
-    def fit(self, context: Context) -> ValueFunction:
-        """Returns the value function of ``context``.
-
-        Where the states do not span all dimensions and there is no ridge, its gradient is that along changes of the
-        states that keep it so: any other makes a jump.
-
-        Raises:
-            ValueError: If the values are not determined, saying what is singular, or if the context's type would
-                round them.
-        """
-        check_context(context)
-        x, x_next = context.states, discounted_features(context)
-        epsilon = torch.finfo(context.dtype).eps
-
-        def solve(valid: Tensor, x: Tensor, x_next: Tensor, rewards: Tensor) -> Tensor:
-            return self._weights(x[valid], x_next[valid], rewards[valid], epsilon)
-
-        return expansion(context, features, each_context(solve, context, x, x_next, context.rewards), features)
-
-    def _weights(self, x: Tensor, x_next: Tensor, rewards: Tensor, epsilon: float) -> Tensor:
-        """Solves in the singular basis X = W S Uᵀ, each feature in a unit near its largest number.
-
-        There the condition does not depend on the features' scales: of B = U S⁻¹, X B has orthonormal columns. With
-        w = B u the system is (I + ridge·BᵀB − (X B)ᵀ X′ B) u = (X B)ᵀ R; a ridge then divides by its part of it.
-        Directions no larger than rounding of the states count as none: with a ridge, which determines all others, that
-        of float64.
-        """
-        unit = _units(x)  # so that no square leaves float64, nor a feature the rank
-        x, x_next, ridges = x / unit, x_next / unit, float(self.ridge) ** 0.5 / unit
-        finite("context: next states", x_next, " in the units of the states; scale them down")
-        _, s, Ut = torch.linalg.svd(x.detach(), full_matrices=False)
-        double = torch.finfo(x.dtype).eps
-        rounding = (double if self.ridge else epsilon) * x.numel() ** 0.5
-        smallest = max(rounding, x.shape[1] * double * float(s.sum() and s[0]))
-        rank = int((s > smallest).sum())
-        s, U = s[:rank], Ut[:rank].mT
-        basis = U / s
-        if rank < x.shape[1]:  # weights within what the states span, in units of their own
-            relative = (unit / unit.max())[:, None]
-            spanned = relative * torch.linalg.qr(relative * U)[0]
-            basis = spanned @ torch.linalg.inv(s[:, None] * U.mT @ spanned)
-        if self.ridge:
-            _, t, Qt = torch.linalg.svd(ridges[:, None] * basis, full_matrices=False)
-            basis = basis @ (Qt.mT / torch.hypot(torch.ones_like(t), t))
-        if x.requires_grad:
-            basis = _differentiable(x, basis, unit, smallest, float(self.ridge) ** 0.5)
-        sent, gram = x @ basis, torch.eye(rank).to(s)
-        if x.requires_grad:
-            gram = sent.mT @ sent + (ridges[:, None] * basis).mT @ (ridges[:, None] * basis)
-        operator = gram - sent.mT @ (x_next @ basis)
-
-        def singular(found: int) -> str:
-            return (
-                f"LSTD: Σ x (x − γx′)ᵀ + ridge·I is singular, of rank {found} in the {rank} dimensions that the "
-                f"{len(torch.unique(x, dim=0))} distinct states of the context span (d = {x.shape[-1]})"
-            )
-
-        u = solved(operator, sent.mT @ rewards, 1.0, singular, self.ridge)
-        return basis @ u / unit
 
 
 @dataclass(frozen=True)
@@ -219,26 +131,3 @@ class MonteCarlo:
             )
         attention = SoftmaxAttention(self.kernel).bind(context.states, counted)
         return ValueFunction([attention], [returns[..., None, :]], context)
-
-
-def _differentiable(x: Tensor, basis: Tensor, unit: Tensor, smallest: float, root: float) -> Tensor:
-    """The basis for gradients: held, since that of equal singular values has none, but of all that may change.
-
-    With a ridge, root², that is every direction; without one, what the states span, which moves with them.
-    """
-    rank, dim = basis.shape[1], len(basis)
-    if rank == dim:
-        return basis
-    if root > 0.0:
-        weights = basis / unit[:, None]
-        rest = torch.linalg.svd((weights / weights.norm(dim=0)).mT, full_matrices=True)[2][rank:].mT
-        return torch.cat([basis, unit[:, None] * rest / root], dim=1)
-    relative = (unit / unit.max())[:, None]
-    scaled = x * relative[:, 0]
-    return relative * (torch.linalg.pinv(scaled, atol=smallest) @ (scaled @ (basis / relative)))
-
-
-def _units(x: Tensor) -> Tensor:
-    """A power of two near the largest |x| of each column, ``(d,)``; 1 where there is none."""
-    largest = x.detach().abs().amax(0) if len(x) else x.new_zeros(x.shape[1])
-    return torch.where(largest > 0, near_power_of_two(largest), 1.0)

@@ -12,10 +12,11 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from icrl_agents.attention import Attention, BoundAttention, attend
+from icrl_agents.attention import Attention, BoundAttention, SoftmaxAttention, attend
 from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.error_dynamics import NEAR, ErrorDynamics, error_dynamics, spectral_radius
+from icrl_agents.evaluators.closed_forms import KernelLSTD
 from icrl_agents.evaluators.systems import SMALLEST_RECIPROCAL_CONDITION, expansion, in_double, reciprocal_condition
 from icrl_agents.krylov import arnoldi, least_squares
 from icrl_agents.magnitudes import near_power_of_two
@@ -44,12 +45,22 @@ def fixed_point(rule: Attention, context: Context, step_size: float) -> ValueFun
     wide = in_double(context, rule.kernel)
     distinct = weighted(wide, always=True)
     attention = attend(rule, distinct)
+    if wide.points.requires_grad and attention.fits(distinct.points):
+        fixed_point(rule, _constant(context), step_size)  # which refuses what has no limit
+        return KernelLSTD(rule.kernel, normalise=isinstance(rule, SoftmaxAttention)).fit(context)  # equal states apart
     if attention.fits(distinct.points):
         dynamics = error_dynamics(rule, wide)
         w = torch.zeros_like(distinct.rewards) if dynamics is None else _solved(dynamics, step_size)
     else:
         w = _found(attention, cast(WeightedContext, distinct), step_size)
     return expansion(context, attend(rule, weighted(context, always=True)), w, attention)
+
+
+def _constant(context: Context) -> Context:
+    """The context without the gradients of its states: equal ones are kept once."""
+    constant = copy.copy(context)
+    constant.points = context.points.detach()
+    return constant
 
 
 def _found(attention: BoundAttention, distinct: WeightedContext, step_size: float) -> Tensor:

@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from icrl_agents.context import Context
-from icrl_agents.kernel_matrix import check_finite, kernel_matrix
+from icrl_agents.kernel_matrix import OWN, check_finite, kernel_matrix
 from icrl_agents.kernels import Kernel
 
 SMALLEST_COSINE = 1e-3
 """Final observations at a smaller one, κ(x, z)/√(κ(x, x) κ(z, z)), to every landmark have their exact weights."""
+
+_FEW = 32
 
 
 class Landmarks(NamedTuple):
@@ -88,5 +90,7 @@ def inverse_root(kappa: Tensor) -> Tensor:
 
 
 def _diagonal(kernel: Kernel, points: Tensor) -> Tensor:
-    """κ(x, x) of each point, ``(b,)``."""
-    return kernel(points[:, None], points[:, None])[:, 0, 0]
+    """κ(x, x) of each point, ``(b,)``; a kernel of one's own may take tables alone, not a batch of them."""
+    if type(kernel) in OWN:
+        return kernel(points[:, None], points[:, None])[:, 0, 0]
+    return torch.cat([kernel_matrix(kernel, few, few).diagonal() for few in points.split(_FEW)])

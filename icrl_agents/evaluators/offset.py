@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from icrl_agents.arrays import check_kind
 from icrl_agents.context import Context
 from icrl_agents.value_function import Evaluator, ValueFunction
 
@@ -36,6 +37,9 @@ class OffsetCorrected:
         """Returns the corrected value function, at every depth.
 
         Raises:
+            TypeError: If the evaluator infers no value function.
             ValueError: If all transitions have γ = 1.
         """
-        return self.evaluator.fit(context).offset_corrected()
+        values = self.evaluator.fit(context)
+        check_kind("evaluator: result of fit", values, ValueFunction)
+        return values.offset_corrected()

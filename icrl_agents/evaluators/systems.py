@@ -16,7 +16,7 @@ from icrl_agents.weighted_context import Transitions, read_points
 SMALLEST_RECIPROCAL_CONDITION = 1e-12
 """Systems below it are refused: fewer than four digits of their solution would be meaningful."""
 LARGEST_ROUNDING = 1e-3
-"""Values in single precision further than this from those in double precision, over the largest, are refused."""
+"""Values in single precision further than this from those in double precision, over the largest or all, are refused."""
 
 
 def check_ridge(ridge: float) -> None:
@@ -67,11 +67,12 @@ def expansion(context: Context, basis: Basis, w: Tensor, wide: Basis) -> ValueFu
         ValueError: If terms cancel so far that the context's type holds few digits of their sum.
     """
     found = ValueFunction([basis], [w[..., None, :].to(context.dtype)], context)
-    if context.dtype != w.dtype:
+    if context.dtype != w.dtype and len(context) > 0:
         with torch.no_grad():
             points = read_points(context)
             exact = ValueFunction([wide], [w[..., None, :]], context.to(dtype=w.dtype))(points.to(w))
-            gap, size = (found(points) - exact).abs().sum(-1), exact.abs().sum(-1)
+            gaps = (found(points) - exact).abs()
+            gap, size = (torch.stack([v.sum(-1), v.amax(-1)]) for v in (gaps, exact.abs()))
         if bool((gap > LARGEST_ROUNDING * size).any()):
             worst = float((gap / size.clamp(min=torch.finfo(size.dtype).tiny)).max())
             raise ValueError(

@@ -21,7 +21,8 @@ def unexplained_share(observations: np.ndarray, truth: GroundTruth) -> float:
 
     Kernel ridge regression with an RBF kernel on standardised observations; of leaving state i out the error is
     α_i / [(K + ηI)⁻¹]_ii with α = (K + ηI)⁻¹ (v̂ − mean), in closed form. Width and ridge η are those that leave
-    least. What the values' standard errors put in is taken away above and below. It bounds the share that the
+    least. A column whose deviation is below 1e-9 of its largest number counts as constant. What the values' standard
+    errors put in is taken away above and below. It bounds the share that the
     observation leaves open from above, since few states are hard to interpolate whatever they show: compare it
     between observations of the same states.
 
@@ -83,6 +84,8 @@ def hidden_share(truth: GroundTruth, other: GroundTruth) -> float:
 
 def nearest(observations: np.ndarray) -> np.ndarray:
     """Index of the state that looks most like each, itself left out, ``(m,)``: by distance of standardised rows.
+
+    A column whose deviation is below 1e-9 of its largest number counts as constant.
 
     Raises:
         ValueError: If ``observations`` are no rows of finite numbers, or less than two.

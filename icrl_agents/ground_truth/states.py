@@ -135,6 +135,8 @@ def check_kept(observation: Any, before: Any) -> None:  # noqa: ANN401 - rows of
 def observed(env: gym.Env[Any, Any], snapshots: Sequence[Any]) -> np.ndarray:
     """Returns what ``env`` shows of snapshots, ``(m, d)``; it may show more or less than the one that took them.
 
+    It is left in the last of them, its random streams seeded with 0: reset it with a seed before another use.
+
     Raises:
         TypeError: If the environment cannot be restored, or ``snapshots`` are no list.
         ValueError: If there are none, or one does not fit the environment.

@@ -50,7 +50,7 @@ class InContextPPO(PPO):
             class of your own keeps its value network, which is neither trained nor asked.
         env: An environment, a VecEnv or an id.
         evaluator: Anything with ``fit(context)``; by default ``icrl_agents.control.default_evaluator()``.
-        window: Number of rollouts that the context holds, ≥ 1.
+        window: Number of rollouts that the context holds, ≥ 1; under ``VecNormalize`` each as it was normalised then.
         features: From standardised states ``(m, d)`` to features, such as ``control.quadratic_features`` for ``LSTD``.
         **settings: Every other argument of ``stable_baselines3.PPO``.
 

@@ -7,8 +7,9 @@ from typing import Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import constant, holding, positive
+from icrl_agents.arrays import constant, positive
 from icrl_agents.magnitudes import check_floating, check_squares
+from icrl_agents.pure import holding
 
 _Module = TypeVar("_Module", bound=nn.Module)
 

@@ -8,9 +8,10 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import holding, positive
+from icrl_agents.arrays import positive
 from icrl_agents.distances import ExpandedScore, common_offset, median_distance, without_offset
 from icrl_agents.magnitudes import check_floating, widened
+from icrl_agents.pure import holding
 
 LengthScale = float | Tensor | Literal["median"]
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from icrl_agents.arrays import constant, take_rows
 from icrl_agents.context import Context
+from icrl_agents.magnitudes import for_products
 from icrl_agents.prompt import MEMORY, memory_tokens, route
 from icrl_agents.value_function import Basis
 
@@ -71,12 +72,13 @@ class FullAttentionLayer(nn.Module):
 
     def attention(self, tokens: Tensor, context: Context) -> Tensor:
         """W of every head, ``(*batch, H, columns, n)``; rows sum to 1 over the keys."""
-        keys = tokens[..., : len(context), :][..., None, :, :]
-        scores = tokens[..., None, :, :] @ self.A.to(tokens).mT @ keys.mT
+        columns, keys = for_products(tokens, tokens[..., : len(context), :], self.A)
+        scores = columns[..., None, :, :] @ self.A.to(columns).mT @ keys[..., None, :, :].mT
         if bool(context.mask.all()):
-            return torch.softmax(scores, -1)
+            return torch.softmax(scores, -1).to(tokens)
         mask = context.mask[..., None, None, :]
-        return torch.softmax(scores.masked_fill(~mask, torch.finfo(scores.dtype).min), -1).masked_fill(~mask, 0.0)
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+        return torch.softmax(scores, -1).masked_fill(~mask, 0.0).to(tokens)
 
     def forward(self, tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
         """Returns the tokens after the layer, ``(*batch, columns, d + 3)``."""

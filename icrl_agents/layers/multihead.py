@@ -21,6 +21,7 @@ from icrl_agents.context import Context
 from icrl_agents.kernels import RBF, DotProduct, Exponential
 from icrl_agents.layers.lifting import LIFTED, context_lift, lifted_features, lifted_score
 from icrl_agents.layers.memory import TemporalShiftLayer, td_step_size
+from icrl_agents.magnitudes import for_products
 from icrl_agents.prompt import MEMORY, memory_tokens, route
 
 LARGEST_ROUNDING = 1e-3
@@ -50,8 +51,11 @@ class MultiheadLayer(nn.Module):
     def expands(self) -> bool:
         """Whether value functions are expansions: attention reads the features alone, and what is sent goes to row v.
 
-        So it is of exported weights; through any others, queries run as columns.
+        So it is of exported weights; through any others, and those that are trained, queries run as columns: gradients
+        in weights that are 0 are those of what they would read and send.
         """
+        if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.attention.parameters()):
+            return False
         queries, keys, values = self.attention.in_proj_weight.detach().chunk(3)
         sent = self.attention.out_proj.weight.detach() @ values
         return not bool(queries[:, -MEMORY:].any() or keys[:, -MEMORY:].any() or sent[:-1].any())
@@ -102,9 +106,10 @@ class MultiheadLayer(nn.Module):
         return tokens[..., :0]
 
     def messages(self, tokens: Tensor, context: Context) -> Tensor:
-        """What each key sends to the value row, ``(*batch, n)``."""
+        """What each key sends to the value row, ``(*batch, n)``; padding nothing."""
         values, output = self.attention.in_proj_weight.chunk(3)[2], self.attention.out_proj.weight
-        return tokens[..., : len(context), :] @ (output.to(tokens) @ values.to(tokens))[-1]
+        sent = tokens[..., : len(context), :] @ (output.to(tokens) @ values.to(tokens))[-1]
+        return sent.masked_fill(~context.mask, 0.0)
 
     def forward(self, tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
         """Returns the tokens after the layer, ``(*batch, columns, width)``."""
@@ -135,8 +140,10 @@ class MultiheadLayer(nn.Module):
 
         Both are zero, not NaN, where a context has no transition at all.
         """
-        batch, n, width = mask.shape[:-1], mask.shape[-1], columns.shape[-2]
+        batch, n, width, dtype = mask.shape[:-1], mask.shape[-1], columns.shape[-2], columns.dtype
         queries, unfold = fold(queries, batch)
+        to_query, to_key, _ = parameters["in_proj_weight"].chunk(3)
+        queries, columns = for_products(queries, columns, to_query / math.sqrt(len(to_query)), to_key)
         if n == 0:
             return unfold(torch.zeros_like(queries)), unfold(queries.new_zeros((*queries.shape[:-1], width)))
         empty = ~mask.any(-1)[..., None]
@@ -150,7 +157,7 @@ class MultiheadLayer(nn.Module):
             {"key_padding_mask": padding, "attn_mask": no_keys},
         )
         found, weights = (
-            unfold(part.reshape(*batch, *part.shape[-2:]).masked_fill(empty[..., None], 0.0))
+            unfold(part.reshape(*batch, *part.shape[-2:]).masked_fill(empty[..., None], 0.0)).to(dtype)
             for part in (found, weights)
         )
         return found, weights

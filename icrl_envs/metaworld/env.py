@@ -9,6 +9,7 @@ from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from icrl_envs import arguments
+from icrl_envs.comparison import Task
 from icrl_envs.metaworld import checks
 from icrl_envs.metaworld.domains import domain_name
 from icrl_envs.metaworld.episode import Episode
@@ -83,19 +84,8 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 80}  # noqa: RUF012 (declared so by Gymnasium)
 
-    _arguments: tuple[str, ...] = (
-        "domain",
-        "observation",
-        "goal_visible",
-        "reward_version",
-        "split",
-        "task_seed",
-        "max_episode_steps",
-        "render_mode",
-        "camera",
-        "width",
-        "height",
-    )
+    _of_the_task: tuple[str, ...] = "domain", "observation", "goal_visible", "reward_version", "split", "task_seed"
+    _arguments: tuple[str, ...] = (*_of_the_task, "max_episode_steps", "render_mode", "camera", "width", "height")
     _streams: tuple[str, ...] = ("_np_random", "_np_random_seed")
 
     def __init__(
@@ -136,6 +126,12 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
     def simulator(self) -> Simulator:
         """The library's object for the domain, with MuJoCo's ``model`` and ``data``."""
         return self._episode.simulator
+
+    @property
+    def comparable_task(self) -> Task:
+        """What it runs, for comparison with another environment's: its arguments, goals by themselves, no pictures."""
+        goals = None if self.goals is None else self.goals.tobytes()
+        return Task((self.domain, self.observation, self.goal_visible, self.reward_version, goals))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -6,6 +6,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import ArrayLike
 
+from icrl_envs.comparison import Task
 from icrl_envs.metaworld.domains import noise_scale
 from icrl_envs.metaworld.env import MetaWorldEnv, Step
 from icrl_envs.metaworld.policies import scripted_policy
@@ -59,6 +60,11 @@ class MetaWorldMRPEnv(MetaWorldEnv):
         self.action_space = spaces.Discrete(1)
         self._policy = scripted_policy(self.domain)
         self._policy_stream = policy_stream(None)
+
+    @property
+    def comparable_task(self) -> Task:
+        """What it runs, for comparison with another environment's: the noise too."""
+        return Task((super().comparable_task.process, self.noise_scale))
 
     def step(self, action: ArrayLike) -> Step:
         """Move one step on; the only action is 0, which lets the policy act.

@@ -65,7 +65,9 @@ class Comparison:
     high: float
 
     def __str__(self) -> str:
-        """Mean, interval, and in how many processes the first one is better."""
+        """Mean, interval, and in how many processes the first one is better; ``–`` where none has anything to find."""
+        if len(self.ratios) == 0:
+            return "–"
         better = int((self.ratios < 1).sum())
         interval = "" if math.isnan(self.low) else f" [{self.low:.2g}, {self.high:.2g}]"
         return f"{self.mean:.2g}{interval}, better in {better} of {len(self.ratios)}"

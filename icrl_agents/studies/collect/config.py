@@ -28,7 +28,8 @@ class CollectConfig:
     """Any Gymnasium id, such as CartPole-v1, icrl/BoyanChain-v0 or module:Id-v0."""
     policy: str = "random"
     """random; scripted (MetaWorld's own, in icrl/MetaWorld-v0); or MODEL.zip, a saved Stable-Baselines3 model. Loading
-    one unpickles parts of it, which can run any code: name only files that you trust."""
+    one unpickles parts of it, which can run any code: name only files that you trust. It sees observations as they
+    are: the statistics of a VecNormalize are not in that file."""
     epsilon: float = 0.0
     """Share of the steps with a random action instead of the policy's, 0 to 1."""
     env_args: tuple[str, ...] = ()

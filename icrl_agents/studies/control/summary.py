@@ -31,7 +31,7 @@ class Curves(NamedTuple):
     Args:
         steps: Steps at which policies were evaluated, ``(k,)``; the same for every seed.
         returns: Mean returns, ``(seeds, k)``.
-        seconds: Wall time of training so far, ``(seeds, k)``.
+        seconds: Processor time of training so far, ``(seeds, k)``.
     """
 
     steps: np.ndarray

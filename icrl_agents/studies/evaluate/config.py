@@ -39,7 +39,8 @@ class EvaluateConfig:
     """Any Gymnasium id whose observations are no pixels, such as CartPole-v1 or icrl/BoyanChain-v0."""
     policy: str = "random"
     """random; scripted (MetaWorld's own, in icrl/MetaWorld-v0); or MODEL.zip, a saved Stable-Baselines3 model. Loading
-    one unpickles parts of it, which can run any code: name only files that you trust."""
+    one unpickles parts of it, which can run any code: name only files that you trust. It sees observations as they
+    are: the statistics of a VecNormalize are not in that file."""
     epsilon: float = 0.0
     """Share of the steps with a random action instead of the policy's, 0 to 1."""
     env_args: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from icrl_agents.context import Context
 from icrl_agents.diagnostics import centred_msve, msve, td_loss
 from icrl_agents.episode import Episode
+from icrl_agents.kernels import Kernel
 from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.evaluate.evaluators import (
     LINEAR,
@@ -27,7 +28,7 @@ from icrl_agents.studies.evaluate.evaluators import (
     linear_evaluator,
 )
 from icrl_agents.studies.evaluate.features import Standardisation, shortened, with_constant
-from icrl_agents.value_function import ValueFunction
+from icrl_agents.value_function import Evaluator, ValueFunction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +98,7 @@ def evaluate(
     fitting, test = (context_of(config, episodes) for episodes in (context, held_out))
     for name, make in kernel_evaluators(config).items():
         started = time.perf_counter()
-        width = chosen_width(config, make, context) if len(context) > 1 else UNCHOSEN
+        width = _width(config, seed, name, make, context) if len(context) > 1 else UNCHOSEN
         value = fitted(make(kernel_of(config, fitting, width)), fitting)
         seconds = time.perf_counter() - started
         yield _result(config, seed, name, value, test, lengths, width, len(fitting), seconds)
@@ -106,6 +107,21 @@ def evaluate(
     value = fitted(linear_evaluator(config), linear)
     seconds = time.perf_counter() - started
     yield _result(config, seed, LINEAR, value, linear_test, lengths, None, len(linear), seconds)
+
+
+def _width(
+    config: EvaluateConfig, seed: int, name: str, make: Callable[[Kernel], Evaluator], context: Sequence[Episode]
+) -> float:
+    """The width that the context chooses; ``UNCHOSEN``, with a warning, if it cannot."""
+    width = chosen_width(config, make, context)
+    if width is not None:
+        return width
+    warnings.warn(
+        f"seed {seed}, {name}: at no width do fits on both halves of the context's episodes exist, contract and stay "
+        f"within what rewards allow, to choose one by; it is {UNCHOSEN} medians. Take more or longer episodes.",
+        stacklevel=3,
+    )
+    return UNCHOSEN
 
 
 def check_returns(config: EvaluateConfig, held_out: Sequence[Episode]) -> None:
@@ -147,7 +163,7 @@ def _result(
         **_errors(values, returns, counted.to(returns)),
         return_power=float(msve(zeros, returns, counted.to(returns))),
         return_variance=float(centred_msve(zeros, returns, counted.to(returns))),
-        effective_sample_size=None if sizes is None else float(sizes.mean()),
+        effective_sample_size=None if width is None else math.nan if sizes is None else float(sizes.mean()),
         seconds=round(seconds, 3),
     )
     sample_sizes = None if sizes is None else sizes.numpy(force=True)

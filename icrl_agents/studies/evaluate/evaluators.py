@@ -18,7 +18,7 @@ from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 WIDTHS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """Length scales that are tried, in medians of the distance between the context's states."""
 UNCHOSEN = 0.25
-"""The length scale where the context is one episode, of which no half can be held out."""
+"""The length scale where the context cannot judge any: of one episode, no half can be held out."""
 LINEAR = "LSTD"
 _KERNELS: dict[str, Callable[[float], Kernel]] = {"laplace": Laplace, "rbf": RBF}
 
@@ -48,10 +48,13 @@ def kernel_of(config: EvaluateConfig, context: Context, width: float) -> Kernel:
     return _KERNELS[config.kernel](width * float(median_distance(context.states)))
 
 
-def chosen_width(config: EvaluateConfig, make: Callable[[Kernel], Evaluator], episodes: Sequence[Episode]) -> float:
+def chosen_width(
+    config: EvaluateConfig, make: Callable[[Kernel], Evaluator], episodes: Sequence[Episode]
+) -> float | None:
     """The width whose values, fitted on every other episode, are nearest to the returns of the rest, both ways.
 
-    Where no return counts, the TD loss decides. A width at which sweeps do not contract is not taken.
+    Where no return counts, the TD loss decides. A width at which sweeps do not contract is not taken; None if there is
+    no other, or nothing to fit on in one half.
 
     Args:
         config: The study's configuration.
@@ -68,7 +71,9 @@ def chosen_width(config: EvaluateConfig, make: Callable[[Kernel], Evaluator], ep
             for evaluator, own, other in zip(evaluators, halves, halves[::-1], strict=True)
         )
 
-    return min(WIDTHS, key=loss)
+    losses = {width: loss(width) for width in WIDTHS}
+    least = min(losses.values())
+    return next(width for width in WIDTHS if losses[width] == least) if math.isfinite(least) else None
 
 
 def fitted(evaluator: Evaluator, context: Context) -> ValueFunction | None:

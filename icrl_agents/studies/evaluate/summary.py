@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from icrl_agents.studies.evaluate.evaluation import Row
-from icrl_agents.studies.transfer.summary import mean_estimate, ratio_estimate
+from icrl_agents.studies.transfer.summary import Estimate, mean_estimate, ratio_estimate
 
 SMALLEST_SHARE = 1e-12
 """Variances below this share of the returns' mean square are rounding: nothing is measured against them."""
@@ -39,6 +39,6 @@ def _line(name: str, rows: Sequence[Row]) -> tuple[str, ...]:
         str(ratio_estimate(column(lambda row: row.msve), power, smallest)),
         str(ratio_estimate(column(lambda row: row.centred_msve), column(lambda row: row.return_variance), smallest)),
         str(mean_estimate(column(lambda row: row.bias))),
-        f"{np.mean(sizes):.3g}" if sizes else "",
+        str(Estimate(float(np.mean(sizes)))) if sizes else "",
         f"{np.sum(column(lambda row: row.seconds)):.2g}",
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from icrl_agents.compressed import state_values
+from icrl_agents.compressed.passes import unchecked_state_values
 from icrl_agents.pretraining import PretrainConfig, PretrainResult
 from icrl_agents.pretraining.batches import Batch, evaluation_batch
 from icrl_agents.pretraining.errors import return_error, value_error
@@ -95,9 +95,11 @@ def _row(result: PretrainResult, changed: str, trained: int, config: PretrainCon
 
 
 def _values(transformer: InContextTransformer, batch: Batch) -> torch.Tensor:
-    """Values at every point, NaN where they diverge."""
+    """Values at every point, however far off they are; NaN everywhere if one is not finite, or they are refused."""
+    none = torch.full_like(batch.contexts.rewards, torch.nan)
     try:
         with torch.no_grad():
-            return state_values(transformer, batch.contexts)
+            values = unchecked_state_values(transformer, batch.contexts)
     except DivergenceError:
-        return torch.full_like(batch.contexts.rewards, torch.nan)
+        return none
+    return values if bool(torch.isfinite(values).all()) else none

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from icrl_agents.studies.verify.figures import floor_figure
 from icrl_agents.studies.verify.floor import DEPTHS, LENGTHS, Floor, Trajectories, measured_floor, simulate
 from icrl_agents.studies.verify.rows import EXACT, Row, largest
 from icrl_agents.studies.verify.samples import GAMMA, largest_error
+from icrl_agents.transformer import Layer
 
 
 def check_finite_contexts(config: VerifyConfig) -> Iterator[Row]:
@@ -52,9 +54,10 @@ def _rates(config: VerifyConfig, trajectories: Trajectories) -> Iterator[Row]:
             rate = float((errors[-1] / errors[depth // 2]) ** (2 / depth))
             rates.append(abs(rate / float(spectral_radius(context, kernel)) - 1))
             norms.append(rate - float(contraction_factor(context, kernel)))
-        away = constructions.weighted_softmax_td(DotProduct(-2.0 * torch.eye(STATES)), 100)  # whose fit would refuse
+        away = constructions.weighted_softmax_td(DotProduct(-2.0 * torch.eye(STATES)), 100)
         limit = float(context.rewards.abs().max()) / (1 - GAMMA)
-        diverged.append(float(away(context, context.states).abs().max()) / limit)
+        *_, last = away.hidden_states(context, context.states)  # since values that diverge are refused
+        diverged.append(float(cast(Layer, away.blocks[0]).read_out(last)[-n:].abs().max()) / limit)
     on = f"{count} chains, n = {n}, 2 scores"
     claim = "n transitions over D states = D weighted ones, every layer"
     yield Row(claim=claim, source=SOFTMAX, on=f"{on}, layers 0–40", measured=largest(compressed), at_most=EXACT)

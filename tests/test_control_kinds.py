@@ -1,0 +1,52 @@
+"""What control loops are given that is of an unusual kind: random streams, value functions."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from icrl_agents.context import Context
+from icrl_agents.control import Critic, Experience, PPOConfig, policy_iteration, ppo
+from icrl_agents.control.improvement import cross_fitted_advantages
+from icrl_agents.episode import Episode
+from icrl_agents.evaluators import LSTD, AverageRewardTD
+
+
+class OldStream(gym.Env):
+    """An environment whose random stream is of NumPy's old kind."""
+
+    observation_space, action_space = gym.spaces.Box(-9.0, 9.0, (1,)), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self._np_random = np.random.RandomState(seed)
+        return self.np_random.normal(size=1).astype(np.float32), {}
+
+    def step(self, action):
+        return self.np_random.normal(size=1).astype(np.float32), 1.0, False, False, {}
+
+
+def test_an_environment_with_an_old_random_stream_is_trained_in_and_a_callback_that_moves_it_refused():
+    def run(on_update):
+        env = OldStream()
+        return ppo(
+            env,
+            LSTD(0.1),
+            total_steps=16,
+            seed=0,
+            config=PPOConfig(rollout_steps=8, epochs=1, hidden=(4,)),
+            on_update=lambda *_: on_update(env),
+        )
+
+    run(lambda env: None)
+    with pytest.raises(ValueError, match="on_update: expected it to leave env alone"):
+        run(lambda env: env.step(0))
+
+
+def test_differential_values_make_no_advantages():
+    step = Episode([[0.0], [1.0], [2.0]], [1.0, 2.0], terminated=False)
+    for use in (
+        lambda evaluator: Critic(evaluator).assess(Context.from_episodes([step], 0.9)),
+        lambda evaluator: cross_fitted_advantages([step, step], evaluator, gamma=0.9, lambda_=0.5, folds=2),
+        lambda evaluator: policy_iteration(Experience([0], [0], [1.0], [0], 1, 1), evaluator, gamma=0.9),
+    ):
+        with pytest.raises(ValueError, match="evaluator: expected a discounted evaluator, got differential values"):
+            use(AverageRewardTD(5))
