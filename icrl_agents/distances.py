@@ -14,7 +14,7 @@ _LARGEST_EXPANDED = {torch.float32: 1e6, torch.float64: 2e2}
 
 
 def median_distance(keys: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Median distance between the distinct states of each context, the usual heuristic for ℓ.
+    """Median Euclidean distance between the distinct states of each context, the usual heuristic for ℓ.
 
     Each state counts once, however often it was visited, so the median stays positive when most states coincide;
     where all of them do, it is 1. Of an even number of distances it is the lower of the two in the middle. Of more

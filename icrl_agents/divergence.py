@@ -39,17 +39,14 @@ class DivergenceWarning(RuntimeWarning):
 
 
 class Measured(NamedTuple):
-    """Spectral radius of an iteration; of attention also what else is known of it.
-
-    Args:
-        spectral_radius: Of the iteration.
-        diagonality: The kernel diagonality of softmax attention; None of others.
-        endless: Whether from some states no end is ever reached; None where that was not asked.
-    """
+    """Spectral radius of an iteration and, of softmax attention, the kernel diagonality; None of others."""
 
     spectral_radius: float
     diagonality: float | None = None
-    endless: bool | None = None
+
+
+Measure = Callable[[int], Measured]
+Ends = Callable[[int], bool | None]
 
 
 class Bounded(NamedTuple):
@@ -70,7 +67,8 @@ def check_convergence(
     *,
     unit: str = "sweep",
     bounded: Bounded | None = None,
-    measure: Callable[[int], Measured] | None = None,
+    measure: Measure | None = None,
+    endless: Ends | None = None,
     discounted: bool = True,
 ) -> None:
     """Warns or raises where a fit has not converged; otherwise it costs a few passes over vectors.
@@ -82,6 +80,7 @@ def check_convergence(
         bounded: The values, where they are bounded.
         measure: What to tell of one context, by its index in the flattened batch; by default the rate of the last
             half of the iteration, of at least 10.
+        endless: Whether from some states of one context no end is ever reached; None where that is not known.
         discounted: False of iterations that ignore γ.
 
     Raises:
@@ -118,7 +117,7 @@ def check_convergence(
             if any(map(_warned, suspects)):
                 return
         if discounted and w.shape[-2] > _SHORTEST and bool(torch.isinf(bound).any()):
-            _check_ends(context, w, unit, bounded, measure)
+            _check_ends(context, w, unit, bounded, measure, endless)
 
 
 def check_finite(coefficients: Tensor, unit: str = "sweep") -> None:
@@ -149,7 +148,7 @@ class _Suspect(NamedTuple):
     gamma: float
     unit: str
     number: int
-    measure: Callable[[int], Measured] | None
+    measure: Measure | None
 
 
 def _refuse(suspect: _Suspect) -> None:
@@ -185,7 +184,7 @@ def _warned(suspect: _Suspect) -> bool:
     return True
 
 
-def _measured(steps: Tensor, index: int, measure: Callable[[int], Measured] | None) -> Measured:
+def _measured(steps: Tensor, index: int, measure: Measure | None) -> Measured:
     if measure is not None:
         return measure(index)
     half = len(steps) // 2
@@ -194,7 +193,7 @@ def _measured(steps: Tensor, index: int, measure: Callable[[int], Measured] | No
 
 
 def _message(found: str, measured: Measured, gamma: float, unit: str) -> str:
-    radius, diagonality, _ = measured
+    radius, diagonality = measured
     numbers = f"spectral radius {radius:.6g}"
     if diagonality is not None:
         numbers += f", kernel diagonality {diagonality:.3g}; more than (1 + γ)/2 = {(1 + gamma) / 2:.4g} would suffice"
@@ -205,7 +204,7 @@ def _message(found: str, measured: Measured, gamma: float, unit: str) -> str:
 
 
 def _check_ends(
-    context: Context, w: Tensor, unit: str, bounded: Bounded | None, measure: Callable[[int], Measured] | None
+    context: Context, w: Tensor, unit: str, bounded: Bounded | None, measure: Measure | None, endless: Ends | None
 ) -> None:
     """Warns of a context with γ = 1 and without ends: its coefficients ``(*batch, L+1, k)`` never settle."""
     moved = w.diff(dim=-2) if bounded is None else bounded.at(w.diff(dim=-2)[..., [0, -1], :]).mT
@@ -214,9 +213,10 @@ def _check_ends(
     ends = ((context.discounts < 1.0) & context.mask).any(-1).flatten()
     steps = _peak(w.diff(dim=-2)).reshape(len(peaks), -1)
     for index in unsettled.nonzero().flatten().tolist():
-        found = _measured(steps[index], index, measure)
-        endless = not bool(ends[index]) and found.spectral_radius > 1.0 - _ENDLESS
-        if endless if found.endless is None else found.endless:
+        found = None if endless is None else endless(index)
+        if found is None:
+            found = not bool(ends[index]) and _measured(steps[index], index, measure)[0] > 1.0 - _ENDLESS
+        if found:
             text = (
                 f"values have not settled after {w.shape[-2] - 1} {unit}s: at γ = 1, states of this context from which "
                 f"no transition that ends is reached have no finite value, and L {unit}s give sums over L steps; take "

@@ -17,15 +17,7 @@ from torch import Tensor
 from icrl_agents.attention import Attention, BoundAttention, SoftmaxAttention, attend
 from icrl_agents.blockwise import BlockwiseMatrix
 from icrl_agents.context import Context
-from icrl_agents.divergence import (
-    EXCEEDED,
-    GROWN,
-    Bounded,
-    Measured,
-    check_convergence,
-    check_finite,
-    value_bound,
-)
+from icrl_agents.divergence import EXCEEDED, GROWN, Bounded, Measured, check_convergence, check_finite, value_bound
 from icrl_agents.krylov import arnoldi
 from icrl_agents.magnitudes import power_of_two
 from icrl_agents.weighted_context import WeightedContext, read_points, weighted
@@ -115,12 +107,14 @@ def check_sweeps(
     Raises:
         DivergenceError: As ``check_convergence``.
     """
+    fits, dynamics_of = isinstance(K, Tensor), cache(error_dynamics)
     check_convergence(
         context,
         coefficients,
         unit=unit,
         bounded=Bounded(values.detach(), lambda w: K @ w.mT) if isinstance(rule, SoftmaxAttention) else None,
-        measure=partial(measured, rule, context, step_size, cache(error_dynamics)) if isinstance(K, Tensor) else None,
+        measure=partial(measured, rule, context, step_size, dynamics_of) if fits else None,
+        endless=partial(_endless, rule, context, dynamics_of) if fits else None,
     )
 
 
@@ -141,13 +135,25 @@ def check_layers(
         check_convergence(context, coefficients[0], unit="layer", discounted=discounted)
 
 
-def is_suspect(context: Context, values: Tensor, errors: Tensor | None = None) -> bool:
-    """Whether the last ``values (*batch, p)`` or TD errors ``(*batch, n)`` are such as ``check_layers`` looks into."""
+def is_suspect(
+    context: Context, values: Tensor, errors: Tensor | None = None, rewards: Tensor | None = None, bounded: bool = True
+) -> bool:
+    """Whether the last values or TD errors are such as ``check_layers`` looks into.
+
+    Args:
+        context: The context.
+        values: The last values, ``(*batch, p)``.
+        errors: The last TD errors, ``(*batch, n)`` or of distinct states; None where they are not known.
+        rewards: The first TD errors, by default those of the transitions.
+        bounded: False of values that may well be beyond r_max/(1 − γ), where errors tell.
+    """
     if len(context) == 0:
         return False
-    bound, first = value_bound(context), context.rewards.detach().abs().amax(-1)
-    beyond = (values.detach().abs() > EXCEEDED * bound[..., None]).any(-1) | torch.isinf(bound)
-    return bool(beyond.any()) or (errors is not None and bool((errors.abs() > GROWN * first[..., None]).any()))
+    bound = value_bound(context)
+    beyond = (values.detach().abs() > EXCEEDED * bound[..., None]).any(-1) & (bounded or errors is None)
+    first = (context.rewards if rewards is None else rewards).detach().abs().amax(-1, keepdim=True)
+    grown = errors is not None and bool((errors.abs() > GROWN * first).any())
+    return grown or bool((beyond | torch.isinf(bound)).any())
 
 
 @torch.no_grad()
@@ -172,8 +178,15 @@ def measured(
     operators = dynamics.operator(step_size)
     radius = spectral_radius(operators.reshape(-1, *operators.shape[-2:])[index])
     diagonality = float(dynamics.diagonality().flatten()[index]) if isinstance(rule, SoftmaxAttention) else None
-    known = len(dynamics.context) <= _LARGEST_DENSE and float(context.discounts.max()) == 1.0
-    return Measured(radius, diagonality, dynamics.endless(rule, index) if known else None)
+    return Measured(radius, diagonality)
+
+
+def _endless(
+    rule: Attention, context: Context, dynamics_of: Callable[[Attention, Context], ErrorDynamics | None], index: int
+) -> bool | None:
+    """``ErrorDynamics.endless``; None of contexts so large that it would take long."""
+    dynamics = dynamics_of(rule, context)
+    return None if dynamics is None or len(dynamics.context) > _LARGEST_DENSE else dynamics.endless(rule, index)
 
 
 def error_dynamics(rule: Attention, context: Context) -> ErrorDynamics | None:

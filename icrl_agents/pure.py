@@ -36,10 +36,12 @@ def held(module: _Module) -> _Module:
 
 def _held(item: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - whatever a module keeps
     """A copy of a tensor, an array or a module, and of those in containers and bound methods; all else as it is."""
+    if isinstance(item, torch.jit.ScriptModule):
+        return item
     if isinstance(item, nn.Module):
         item = item._modules.get("_orig_mod", item)  # of torch.compile, whose copy would be compiled anew
-    if id(item) in known or isinstance(item, torch.jit.ScriptModule):
-        return known.get(id(item), item)
+    if id(item) in known:
+        return known[id(item)]
     if isinstance(item, nn.Module):
         known[id(item)] = copied = object.__new__(type(item))
         copied.__dict__.update({name: _held(each, known) for name, each in vars(item).items()})
@@ -47,17 +49,27 @@ def _held(item: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - whatever a
         raise ValueError("a weight of a module is not initialised yet, as of LazyLinear; ask it about a state first.")
     elif isinstance(item, (Tensor, np.ndarray)):
         known[id(item)] = item.clone() if isinstance(item, Tensor) else item.copy()
-    elif isinstance(item, (list, deque, dict)):
+    else:
+        return _held_in(item, known)
+    return known[id(item)]
+
+
+def _held_in(item: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401
+    """A container or a bound method, with what it keeps held; all else as it is."""
+    if isinstance(item, (list, deque, dict)):
         known[id(item)] = copied = copy.copy(item)
         for key, each in list(item.items() if isinstance(item, dict) else enumerate(item)):
             copied[key] = _held(each, known)
-    elif isinstance(item, tuple):
-        return getattr(type(item), "_make", type(item))(_held(each, known) for each in item)
-    elif isinstance(item, partial):
+        return copied
+    if isinstance(item, tuple):
+        kept = tuple(_held(each, known) for each in item)
+        same = all(each is own for each, own in zip(kept, item, strict=True))  # as of a torch.Size
+        return item if same else getattr(type(item), "_make", type(item))(kept)
+    if isinstance(item, partial):
         return partial(*_held((item.func, *item.args), known), **_held(item.keywords, known))
-    elif isinstance(item, MethodType):
+    if isinstance(item, MethodType):
         return MethodType(item.__func__, _held(item.__self__, known))
-    return known.get(id(item), item)
+    return item
 
 
 def check_held(name: str, module: nn.Module, *states: Tensor) -> None:
@@ -68,8 +80,8 @@ def check_held(name: str, module: nn.Module, *states: Tensor) -> None:
         others = asked(name, own, *states).requires_grad
     if others:
         warnings.warn(
-            f"{name}: has weights in a function or in an object that is no nn.Module; values that were inferred change "
-            "where those are trained. Keep them in the module itself, and read them through self.",
+            f"{name}: has weights in a function or in an object that is no nn.Module, or a compiled script; values "
+            "that were inferred change where those are trained. Keep them in the module itself, and read them by self.",
             UserWarning,
             stacklevel=2,
         )

@@ -11,6 +11,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from icrl_agents.attention import KernelAttention
 from icrl_agents.blocks import Layer, check_blocks, check_mixture, prompt_of
 from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
@@ -110,7 +111,7 @@ class InContextTransformer(nn.Module):
         errors = self._layers[0].read_out(before.detach())  # of a linear prompt's keys, but for their sign
         if prompt_of(self.blocks[0]).startswith("memory"):
             errors = distinct.td_errors(errors[..., : distinct.points.shape[-2]])
-        judge(self, context, queries, values, errors[..., : len(distinct)])
+        judge(self, context, queries, values, errors[..., : len(distinct)], distinct.rewards)
         return values[..., values.shape[-1] - queries.shape[-2] :]
 
     def fit(self, context: Context) -> ValueFunction:
@@ -197,14 +198,23 @@ class InContextTransformer(nn.Module):
 
 
 def judge(
-    transformer: InContextTransformer, context: Context, queries: Tensor, values: Tensor, errors: Tensor | None = None
+    transformer: InContextTransformer,
+    context: Context,
+    queries: Tensor,
+    values: Tensor,
+    errors: Tensor | None = None,
+    rewards: Tensor | None = None,
 ) -> None:
-    """Warns, or raises DivergenceError, as ``fit``, where ``values`` of a looped layer of TD, or its errors, ask it.
+    """Warns, or raises DivergenceError, as ``fit``, where ``is_suspect`` finds that a looped layer of TD asks it.
 
     While weights are trained, which may lead out of it, that is a warning too.
     """
-    sweeps = getattr(transformer.blocks[0], "step_size", 1.0) is not None and len(transformer.blocks) == 1
-    if not (sweeps and getattr(transformer.blocks[0], "expands", True) and is_suspect(context, values, errors)):
+    layer: Any = transformer.blocks[0]
+    sweeps = getattr(layer, "step_size", 1.0) is not None and len(transformer.blocks) == 1
+    if not (sweeps and getattr(layer, "expands", True)):
+        return
+    bounded = not isinstance(getattr(layer, "attention", None), KernelAttention)
+    if not is_suspect(context, values, errors, rewards, bounded):
         return
     try:
         with torch.no_grad():
@@ -212,7 +222,9 @@ def judge(
     except DivergenceError:
         if not (torch.is_grad_enabled() and any(weight.requires_grad for weight in transformer.parameters())):
             raise
-        text = "the layers diverge on a context: values of weights that are trained are no policy's; fit says from where."
+        text = (
+            "the layers diverge on a context: values of weights that are trained are no policy's; fit says from where."
+        )
         warnings.warn(text, DivergenceWarning, stacklevel=5)
 
 

@@ -39,7 +39,9 @@ def eliminated_differential(transition_matrix: np.ndarray, centred: np.ndarray, 
     """
     order = np.argsort(-stationary, axis=-1, kind="stable")
     h = np.empty(order.shape)
-    solution = _eliminated(transition_matrix, order).solve(np.take_along_axis(centred, order, axis=-1), first=np.zeros(len(order)))
+    solution = _eliminated(transition_matrix, order).solve(
+        np.take_along_axis(centred, order, axis=-1), first=np.zeros(len(order))
+    )
     np.put_along_axis(h, order, solution, axis=-1)
     return h
 

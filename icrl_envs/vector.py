@@ -146,8 +146,8 @@ class ProcessVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def _redrawn(self, task_seed: int) -> list[Process[Any]]:
         """Return the same; ValueError if the space does not hold their observations."""
-        space, processes = self.single_observation_space, self._drawn(task_seed)
-        hull = _hull(processes)
+        space: Any = self.single_observation_space
+        hull = _hull(processes := self._drawn(task_seed))
         if hull.shape != space.shape or (hull.low < space.low).any() or (hull.high > space.high).any():
             raise ValueError(
                 f"draw must return processes with observations in {space}, as the first had; got {hull} from task "

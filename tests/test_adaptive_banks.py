@@ -1,5 +1,6 @@
 """Banks with members that diverge, are hopeless, or approximate; and trajectories of very different length."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -7,6 +8,7 @@ import torch
 from icrl_agents.adaptive import AdaptiveTD
 from icrl_agents.adaptive.bank import relevant_scales
 from icrl_agents.adaptive.folds import folds
+from icrl_agents.collection import collect
 from icrl_agents.constructions import kernel_td
 from icrl_agents.context import Context
 from icrl_agents.control import Critic
@@ -115,3 +117,15 @@ def test_an_evaluator_that_infers_no_value_function_is_refused(found):
     if callable(found):
         with pytest.raises(TypeError, match="evaluator: values: expected a Tensor, got ndarray"):
             Critic(own).assess(context)
+
+
+def test_a_choice_by_td_errors_alone_is_told_of():
+    chain = gym.make("icrl/LoopChain-v0", num_states=6)
+    bank = [WeightedSoftmaxTD(Laplace(scale), 80) for scale in (0.1, 1.0, 10.0)]
+    linked = collect(chain, num_steps=1_000, gamma=0.9, seed=0)
+    parts = linked.states, linked.rewards, linked.discounts, linked.next_states
+    unlinked = Context(*parts, contiguous=torch.zeros(1_000, dtype=torch.bool))
+    with pytest.warns(RuntimeWarning, match="no return in it is complete"):
+        assert AdaptiveTD(bank).fit(unlinked).choice.step > 0
+    AdaptiveTD(bank, return_weight=0.0).fit(unlinked)  # as asked
+    AdaptiveTD(bank[:1]).fit(unlinked)  # nothing to choose

@@ -78,7 +78,7 @@ DIFFERENT = {
     "numbers in it": [lambda: ProcessEnv(Plain(1.0)), lambda: ProcessEnv(Plain(5.0))],
     "arrays in it": [lambda: ProcessEnv(Table(1.0, np.zeros(2))), lambda: ProcessEnv(Table(1.0, np.ones(2)))],
     "tensors in it": [lambda: ProcessEnv(Table(1.0, torch.zeros(2))), lambda: ProcessEnv(Table(1.0, torch.ones(2)))],
-    "some of icrl's": [lambda: ProcessEnv(Constant(1.0)), lambda: Line()],
+    "one not of icrl_envs": [lambda: ProcessEnv(Constant(1.0)), lambda: Foreign()],
     "noise": [lambda: reach(noise="low"), lambda: reach(noise="high")],
 }
 EQUAL = {
@@ -129,6 +129,12 @@ class Line(gym.Env):
         return self.seen(), 1.0, False, self.steps == 3, {}
 
 
+class Foreign(Line):
+    """One whose task is not known."""
+
+    observation_space = Constant.observation_space
+
+
 class Whole(Line):
     """The same in integers that single precision rounds."""
 
@@ -168,7 +174,9 @@ def test_scales_that_go_on_running_in_workers_are_told_of():
     env.close()
 
 
-@pytest.mark.parametrize("seen", [["1.5"], np.array(["1.5"], dtype=object), np.array([1 + 2j]), np.array(["2026-01-01"], "datetime64[D]")])
+@pytest.mark.parametrize(
+    "seen", [["1.5"], np.array(["1.5"], dtype=object), np.array([1 + 2j]), np.array(["2026-01-01"], "datetime64[D]")]
+)
 def test_observations_that_are_no_real_numbers_are_refused(seen):
     env = wrappers.TransformObservation(Line(), lambda _: seen, Line.observation_space)
     with pytest.raises(TypeError, match="observations: expected real numbers, got"):
@@ -180,6 +188,24 @@ def test_integers_beside_objects_are_not_rounded():
     env = wrappers.TransformObservation(Line(), lambda _: seen, Line.observation_space)
     with pytest.raises(ValueError, match="observations: float64 would round the integer 1152921504606846977"):
         collect(env, num_steps=2, gamma=0.9, seed=0)
+
+
+def test_an_inner_scale_that_goes_on_running_in_workers_is_told_of_until_it_stops():
+    def make(running=True):
+        inner = wrappers.NormalizeObservation(gym.make("Pendulum-v1"))
+        inner.update_running_mean = running
+        return wrappers.NormalizeReward(inner)
+
+    env = AsyncVectorEnv([make] * 2)
+    env.set_attr("update_running_mean", False)  # of the outer one alone
+    with pytest.warns(UserWarning, match="env: an inner wrapper of its copies goes on updating") as warned:
+        collect(env, num_steps=3, gamma=0.9, seed=0)
+    assert warned[0].filename == __file__
+    env.close()
+    env = AsyncVectorEnv([lambda: make(False)] * 2)
+    env.set_attr("update_running_mean", False)
+    collect(env, num_steps=3, gamma=0.9, seed=0)
+    env.close()
 
 
 def test_an_action_that_its_space_cannot_hold_is_refused():

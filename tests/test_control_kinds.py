@@ -4,11 +4,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
+from icrl_agents.adaptive import AdaptiveTD
 from icrl_agents.context import Context
-from icrl_agents.control import Critic, Experience, PPOConfig, policy_iteration, ppo
+from icrl_agents.control import Critic, Experience, FiniteMDP, PPOConfig, policy_iteration, ppo
 from icrl_agents.control.improvement import cross_fitted_advantages
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import LSTD, AverageRewardTD
+from icrl_agents.evaluators import LSTD, AverageRewardTD, MonteCarlo, OffsetCorrected, TabularTD
+from icrl_agents.kernels import Identity
 
 
 class OldStream(gym.Env):
@@ -50,3 +52,14 @@ def test_differential_values_make_no_advantages():
     ):
         with pytest.raises(ValueError, match="evaluator: expected a discounted evaluator, got differential values"):
             use(AverageRewardTD(5))
+
+
+def test_monte_carlo_is_refused_in_policy_iteration_inside_other_evaluators_too():
+    """Transitions have no returns but single rewards, of which it makes a wrong policy in silence."""
+    rng = np.random.default_rng(0)
+    experience = FiniteMDP.random(4, 2, 0.9, rng).experience(20, rng)
+    corrected = OffsetCorrected(MonteCarlo(Identity()))
+    for evaluator in (corrected, AdaptiveTD([TabularTD(200), corrected])):
+        with pytest.raises(TypeError, match="evaluator: expected one that bootstraps, got MonteCarlo"):
+            policy_iteration(experience, evaluator, gamma=0.9)
+    assert policy_iteration(experience, OffsetCorrected(TabularTD(200)), gamma=0.9).converged

@@ -197,6 +197,32 @@ def test_weights_that_were_trained_are_run_through_as_they_are():
     assert torch.equal(after(queries), values)
 
 
+def test_gradients_of_fitted_values_are_those_in_every_weight():
+    exported = export_multihead_attention(constructions.weighted_softmax_td(kernels.RBF(0.7), 1).blocks[0], 3)
+    transformer, generator = InContextTransformer([exported], 6).requires_grad_(), torch.Generator().manual_seed(0)
+    weights = list(exported.attention.parameters())
+    steps = [torch.randn(weight.shape, generator=generator, dtype=weight.dtype) for weight in weights]
+
+    def slopes(values):
+        return [
+            float((g * step).sum()) for g, step in zip(torch.autograd.grad(values.sum(), weights), steps, strict=True)
+        ]
+
+    def moved(weight, step):
+        with torch.no_grad():
+            weight += step
+            value = float(transformer(ONE, QUERIES).sum())
+            weight -= step
+        return value
+
+    differences = [
+        (moved(weight, 1e-6 * step) - moved(weight, -1e-6 * step)) / 2e-6
+        for weight, step in zip(weights, steps, strict=True)
+    ]
+    assert slopes(transformer.fit(ONE)(QUERIES)) == pytest.approx(differences, rel=1e-5)
+    assert slopes(transformer(ONE, QUERIES)) == pytest.approx(differences, rel=1e-5)
+
+
 def test_an_exported_layer_shares_no_weight_with_its_source():
     source = constructions.weighted_softmax_td(kernels.RBF(0.7), 1).blocks[0]
     exported = export_multihead_attention(source, 3)

@@ -76,6 +76,16 @@ def test_compressed_contexts_are_told_of_as_in_full():
     torch.testing.assert_close(values, expected, rtol=1e-8, atol=1e-10)
 
 
+def test_td_errors_that_grow_within_bounds_are_told_of_in_compressed_contexts_too():
+    path, discounts = torch.tensor([[0, 1, 0, 2, 1, 2]]), torch.full((1, 5), 0.9, dtype=torch.float64)
+    contexts = CompressedContexts(STATES[None, :3], REWARDS[None, :3], path, discounts)
+    transformer = weighted_softmax_td(Identity(), 3, 1.9)  # values are within r_max/(1 − γ) so far
+    of_fit, _ = outcome(lambda: transformer.fit(contexts.context)(contexts.points))
+    of_pass, _ = outcome(lambda: state_values(transformer, contexts))
+    assert of_pass == of_fit
+    assert len(of_fit) == 1
+
+
 def test_what_is_said_of_a_context_does_not_depend_on_its_padding():
     def exchange(n):  # of two states that listen to each other: equal TD errors contract, others would not
         return Context([[1.0], [-1.0]] * n, [1.0] * 2 * n, [0.9] * 2 * n, [[-1.0], [1.0]] * n)
@@ -85,3 +95,24 @@ def test_what_is_said_of_a_context_does_not_depend_on_its_padding():
         transformer = InContextTransformer([block], 20)
         for context in (exchange(1), exchange(2), Context.stack([exchange(1), exchange(2)])):
             transformer.fit(context)([[1.0]])  # where a warning would be an error
+
+
+def test_growth_is_counted_from_the_mean_rewards_of_states_that_are_visited_again():
+    states = torch.tensor([[0.0], [0.0], [1.0], [1.0]] * 300, dtype=torch.float64)
+    context = Context(states, [1.0, -0.999, -1.0, 0.999] * 300, [0.0] * 1200, states)
+    transformer = kernel_td(Identity(), 10, 2.3 / 600)  # each TD error is multiplied by 1 − 2.3
+    of_fit, expected = outcome(lambda: transformer.fit(context)(states))
+    of_forward, values = outcome(lambda: transformer(context, states))
+    assert of_forward == of_fit
+    assert "spectral radius 1.3" in of_fit[0]
+    torch.testing.assert_close(values, expected, rtol=1e-8, atol=1e-10)
+
+
+def test_weights_that_are_trained_may_lead_out_of_divergence():
+    transformer = weighted_softmax_td(DotProduct(-torch.eye(2)), 20).requires_grad_()
+    context = Context(10.0 * STATES[:-1], REWARDS, torch.full((30,), 0.9, dtype=torch.float64), 10.0 * STATES[1:])
+    with pytest.warns(DivergenceWarning, match="the layers diverge on a context"):
+        loss = transformer(context, context.states).square().mean()
+    loss.backward()
+    with torch.no_grad(), pytest.raises(DivergenceError, match="values leave 10 times"):
+        transformer(context, context.states)

@@ -59,3 +59,13 @@ def test_of_several_weights_that_fit_alike_the_shortest_are_compared():
     for i in range(3):
         w, u = (np.linalg.pinv(states[i]) @ function(asked)[i].numpy() for function in functions)
         assert float(found[i]) == pytest.approx(w @ u / np.linalg.norm(w) / np.linalg.norm(u), abs=1e-9)
+
+
+def test_features_that_no_state_has_change_no_weight():
+    rng = np.random.default_rng(0)
+    states = torch.from_numpy(np.stack([np.eye(20)[rng.permutation(20)[:10]] for _ in range(16)]))
+    context = Context(states, rng.normal(size=(16, 10)), np.zeros((16, 10)), states)
+    functions = [WeightedSoftmaxTD(RBF(scale), 3).fit(context) for scale in (0.5, 5.0)]
+    weights = torch.from_numpy(rng.dirichlet(np.full(10, 0.3), 16))
+    found = diagnostics.implicit_weight_similarity(*functions, states, weights)
+    torch.testing.assert_close(found, torch.cosine_similarity(*(function(states) for function in functions), dim=-1))

@@ -21,6 +21,10 @@ from icrl_agents.value_function import Evaluator, ValueFunction
 
 FEWEST_FOLDS = 3
 """With fewer trajectories than this, the default is taken: the spread over folds would say nothing."""
+_NO_RETURNS = (
+    "context: no return in it is complete to 5 %, so that AdaptiveTD has chosen by TD errors alone, which favour flat "
+    "values where transitions are random; give it longer trajectories, or return_weight=0 where they are deterministic."
+)
 
 
 class AdaptiveValueFunction(ValueFunction):
@@ -80,6 +84,8 @@ class AdaptiveTD:
         depths: Depths to choose from; an evaluator that is less deep takes part with its own depth.
         caution: z ≥ 0, standard errors by which the default must be beaten; 0 trusts the mean.
         return_weight: λ ≥ 0, weight of the return errors beside the TD errors, both relative to the default's.
+            TD errors favour flat values where transitions are random: there take 100, and trajectories whose returns
+            are complete. Where none is, TD errors alone choose, which is warned of unless λ is 0.
         max_folds: Largest number of folds ≥ 3; more trajectories are grouped, neighbours together.
 
     Raises:
@@ -144,6 +150,8 @@ class AdaptiveTD:
         owners = [i for i, chosen in enumerate(depths) for _ in chosen]
         candidates = tuple(Candidate(self.evaluators[i], depth) for i, chosen in enumerate(depths) for depth in chosen)
         choice = self._choice(context, candidates, depths)
+        if choice.step > 0 and self.return_weight > 0 and bool(choice.return_errors.isnan().all()):
+            warnings.warn(_NO_RETURNS, RuntimeWarning, stacklevel=2)
         used = {owner for owner, weight in zip(owners, choice.weights.tolist(), strict=True) if weight > 0}
         for i, each in enumerate(fitted):  # warnings of what has no weight are of no concern
             for warning in each.caught if each is not None and i in used else []:

@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of
 from icrl_agents.collection.recorder import Recorder, flattening, rows_of
-from icrl_agents.collection.scales import warn_of_running_scales
+from icrl_agents.collection.scales import warn_of_more_seen, warn_of_running_scales
 from icrl_agents.collection.tasks import are_different_tasks
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
@@ -145,7 +145,7 @@ def _run(
         )
     seed = seed if seed is None else arguments.integer("seed", seed, 0)
     keep_actions = arguments.flag("keep_actions", keep_actions)
-    warn_of_running_scales(copies._env)
+    seen = warn_of_running_scales(copies._env)
     act = _actions(copies, policy, seed)
     recorders = _recorders(copies, num_steps, num_episodes, max_episode_steps, keep_actions)
     observations = copies.reset(seed)
@@ -167,6 +167,7 @@ def _run(
                 recorder.add(actions[i], *outcome)
             else:
                 recorder.begin(observations[i])
+    warn_of_more_seen(copies._env, seen)
     return [recorder.episodes for recorder in recorders]
 
 

@@ -15,7 +15,7 @@ LARGEST_GAMMA = 1.0 - 1e-9
 PRINTED = 1e-5
 """How far from 1 a row of P may sum: as far as numbers of five digits, or of float32, do."""
 TIE, ROUNDING = 1e-10, 1e-14
-"""Actions that differ by no more than the first share of what they differ in, or the second of all, are equal."""
+"""Actions that differ by no more than the first share of what they differ in, or the second of rewards, are equal."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from icrl_agents.adaptive import AdaptiveTD
 from icrl_agents.arrays import finite, reals
 from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context
 from icrl_agents.control.critic import check_evaluator
 from icrl_agents.control.finite_mdp import TIE, Experience, improvement
-from icrl_agents.evaluators import MonteCarlo, WeightedSoftmaxTD
+from icrl_agents.evaluators import MonteCarlo, OffsetCorrected, WeightedSoftmaxTD
 from icrl_agents.ground_truth import horizon
 from icrl_agents.kernels import RBF
 from icrl_agents.value_function import Evaluator, check_discounted
@@ -69,10 +70,10 @@ def policy_iteration(
         max_rounds: Evaluations at most, ≥ 1.
 
     Raises:
-        TypeError: If ``experience`` is none, ``evaluator`` has no ``fit`` or is Monte-Carlo, or ``features`` are no
-            real numbers.
+        TypeError: If ``experience`` is none, ``evaluator`` has no ``fit``, is Monte-Carlo, or corrects or mixes it, or
+            ``features`` are no real numbers.
         ValueError: If a number is out of range, ``features`` has another number of rows or is not finite, a pair was
-            never tried, or the evaluator's values are differential.
+            never tried, or the evaluator's values are differential or not finite.
 
     Example:
         >>> from icrl_agents.control.finite_mdp import FiniteMDP
@@ -82,10 +83,9 @@ def policy_iteration(
         >>> bool((found.policy == mdp.optimum().policy).all())
         True
     """
-    if isinstance(evaluator, MonteCarlo):
-        raise TypeError("evaluator: expected one that bootstraps, got MonteCarlo: transitions have no returns.")
     if evaluator is not None:
         check_evaluator(evaluator)
+        _check_bootstraps(evaluator)
     if not isinstance(experience, Experience):
         raise TypeError(f"experience must be an Experience, such as FiniteMDP.experience gives; got {experience!r}.")
     S, A = experience.num_states, experience.num_actions
@@ -107,7 +107,8 @@ def policy_iteration(
         seen.add(policy.tobytes())
         value = evaluator.fit(action_value_context(experience, policy, phi, arguments.discount(gamma)))
         check_discounted("evaluator", value)
-        q = value(phi).reshape(S, A).numpy(force=True)
+        q = reals("evaluator: values", value(phi)).reshape(S, A).numpy(force=True)
+        finite("evaluator: values", torch.from_numpy(q))
         rounds, largest = rounds + 1, np.abs(q).max()
         improved = improvement(q, policy, NOISE * largest)
         again = improved.tobytes() in seen
@@ -132,6 +133,17 @@ def action_value_context(experience: Experience, policy: np.ndarray, phi: torch.
     discounts = torch.full((len(pairs),), gamma, dtype=torch.float64)
     unlinked = torch.zeros(len(pairs), dtype=torch.bool)
     return Context(phi[pairs], experience.rewards, discounts, phi[following], contiguous=unlinked)
+
+
+def _check_bootstraps(evaluator: Evaluator) -> None:
+    """Raises where an evaluator is Monte-Carlo, or corrects or mixes one that is."""
+    if isinstance(evaluator, MonteCarlo):
+        raise TypeError("evaluator: expected one that bootstraps, got MonteCarlo: transitions have no returns.")
+    if isinstance(evaluator, OffsetCorrected):
+        _check_bootstraps(evaluator.evaluator)
+    if isinstance(evaluator, AdaptiveTD):
+        for each in evaluator.evaluators:
+            _check_bootstraps(each)
 
 
 def _default_evaluator(gamma: float, phi: torch.Tensor, visits: np.ndarray) -> WeightedSoftmaxTD:

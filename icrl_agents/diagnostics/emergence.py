@@ -129,13 +129,14 @@ def _shortest_fit(x: Tensor, y: Tensor) -> Tensor:
     """The shortest w that minimises ‖y − x w‖, ``(*batch, d, c)``; each feature in a unit near its largest number."""
     largest = x.detach().abs().amax(-2)
     unit = torch.where(largest > 0, near_power_of_two(largest), 1.0)[..., None]
-    U, s, Vt = torch.linalg.svd(x / unit.mT, full_matrices=False)
-    spans = s > max(x.shape[-2:]) * torch.finfo(x.dtype).eps * s.amax(-1, keepdim=True)
-    V = Vt.mT * spans[..., None, :]
-    w = V @ ((U.mT @ y) / s.masked_fill(~spans, 1.0)[..., None]) / unit
-    free = (torch.eye(x.shape[-1]).to(x) - V @ V.mT) / unit  # what w may change by
-    several = (spans.sum(-1) < x.shape[-1])[..., None, None]
-    return w - torch.where(several, free @ (torch.linalg.pinv(free) @ w), 0.0)
+    m, d = x.shape[-2:]
+    U, s, Vt = torch.linalg.svd(x / unit.mT, full_matrices=m < d)  # all d rows of Vᵀ either way
+    spans = s > max(m, d) * torch.finfo(x.dtype).eps * s.amax(-1, keepdim=True)
+    fitted = ((U.mT @ y) / s.masked_fill(~spans, 1.0)[..., None]).masked_fill(~spans[..., None], 0.0)
+    w = Vt.mT[..., : s.shape[-1]] @ fitted / unit
+    spans = torch.nn.functional.pad(spans, (0, d - s.shape[-1]))
+    free = Vt.mT.masked_fill(spans[..., None, :], 0.0) / unit  # what w may change by
+    return w - torch.where(spans.all(-1)[..., None, None], 0.0, free @ (torch.linalg.pinv(free) @ w))
 
 
 def sensitivity_similarity(

@@ -71,7 +71,7 @@ class RBF(_Radial):
 
     Args:
         length_scale: ℓ > 0 in the units of the states: a number, a tensor ``(d,)`` with one per dimension, or
-            ``"median"``, the median distance between the states of each context, to gradients a constant.
+            ``"median"``, the median Euclidean distance between the states of each context, to gradients a constant.
 
     Raises:
         ValueError: If ``length_scale`` is not positive and finite, or an unknown word.

@@ -51,14 +51,12 @@ class MultiheadLayer(nn.Module):
     def expands(self) -> bool:
         """Whether value functions are expansions: attention reads the features alone, and what is sent goes to row v.
 
-        So it is of exported weights; through any others, and those that are trained, queries run as columns: gradients
-        in weights that are 0 are those of what they would read and send.
+        So it is of exported weights; through others, and those with gradients, even of 0, queries run as columns.
         """
-        if torch.is_grad_enabled() and any(weight.requires_grad for weight in self.attention.parameters()):
-            return False
+        trained = torch.is_grad_enabled() and any(weight.requires_grad for weight in self.attention.parameters())
         queries, keys, values = self.attention.in_proj_weight.detach().chunk(3)
         sent = self.attention.out_proj.weight.detach() @ values
-        return not bool(queries[:, -MEMORY:].any() or keys[:, -MEMORY:].any() or sent[:-1].any())
+        return not (trained or bool(queries[:, -MEMORY:].any() or keys[:, -MEMORY:].any() or sent[:-1].any()))
 
     @property
     def step_size(self) -> float | None:
@@ -108,8 +106,8 @@ class MultiheadLayer(nn.Module):
     def messages(self, tokens: Tensor, context: Context) -> Tensor:
         """What each key sends to the value row, ``(*batch, n)``; padding nothing."""
         values, output = self.attention.in_proj_weight.chunk(3)[2], self.attention.out_proj.weight
-        sent = tokens[..., : len(context), :] @ (output.to(tokens) @ values.to(tokens))[-1]
-        return sent.masked_fill(~context.mask, 0.0)
+        sent = (output.to(tokens) @ values.to(tokens))[-1]
+        return (tokens[..., : len(context), :] @ sent).masked_fill(~context.mask, 0.0)
 
     def forward(self, tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
         """Returns the tokens after the layer, ``(*batch, columns, width)``."""
@@ -220,9 +218,7 @@ def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> Multihead
             f"got {type(layer).__name__}."
         )
     if type(layer.attention) is not SoftmaxAttention:
-        raise ValueError(
-            f"layer: expected SoftmaxAttention, got {type(layer.attention).__name__}, which is no softmax."
-        )
+        raise ValueError(f"layer: expected SoftmaxAttention, got {type(layer.attention).__name__}, no softmax.")
     kernel = layer.attention.kernel
     if isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 1:
         raise ValueError(f"dim: expected an integer ≥ 1, got {dim!r}.")

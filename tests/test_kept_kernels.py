@@ -1,0 +1,99 @@
+"""What a kernel of one's own is kept with, wherever its weights are."""
+
+from collections import defaultdict, deque, namedtuple
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from icrl_agents.context import Context
+from icrl_agents.control import Critic
+from icrl_agents.episode import Episode
+from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF
+
+
+def random_context():
+    rng = np.random.default_rng(0)
+    return Context.from_episodes([Episode(rng.normal(size=(10, 2)), rng.normal(size=9))], 0.9)
+
+
+class Kept(nn.Module):
+    """Features of a network that is reached in one way or another; ``reach`` gives what is kept beside it."""
+
+    def __init__(self, reach):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(2, 3).double()
+        self.way = reach(self)
+
+    def embedded(self, x):
+        return self.net(x)
+
+    def forward(self, x, y):
+        way = self.way if callable(self.way) else self.way[0]
+        return RBF(0.5)(way(x), way(y))
+
+
+Pair = namedtuple("Pair", ["net", "name"])
+
+
+@pytest.mark.parametrize(
+    "reach",
+    [
+        lambda module: module.embedded,
+        lambda module: partial(nn.functional.linear, weight=module.net.weight),
+        lambda module: deque([module.net]),
+        lambda module: Pair(module.net, "net"),
+        lambda module: defaultdict(list, {0: module.net}),
+        lambda module: (cycle := [module.net], cycle.append(cycle))[0],
+    ],
+    ids=["bound method", "partial", "deque", "named tuple", "default dictionary", "cycle"],
+)
+def test_weights_in_containers_and_bound_methods_are_kept_as_they_were_at_the_fit(reach):
+    kernel, context = Kept(reach), random_context()
+    value = WeightedSoftmaxTD(kernel, 5).fit(context)
+    expected = value(context.states)
+    assert float(torch.autograd.grad(expected.sum(), kernel.net.weight)[0].abs().sum()) > 0
+    with torch.no_grad():
+        kernel.net.weight.mul_(2.0)
+    torch.testing.assert_close(value(context.states), expected)
+
+
+class Apart:
+    """Holds a network, and is no module."""
+
+    def __init__(self, net):
+        self.net = net
+
+    def __call__(self, x):
+        return self.net(x)
+
+
+@pytest.mark.parametrize("reach", [lambda m: lambda x: m.net(x), lambda m: Apart(m.net)], ids=["closure", "object"])
+def test_weights_that_cannot_be_kept_are_told_of(reach):
+    with pytest.warns(UserWarning, match="kernel: has weights in a function or in an object that is no nn.Module"):
+        WeightedSoftmaxTD(Kept(reach), 5).fit(random_context())
+    with pytest.warns(UserWarning, match="features: has weights in a function"):
+        Critic(KernelTD(RBF(), 5), features=nn.Sequential(Through(reach(Kept(reach))))).assess(random_context())
+
+
+class Through(nn.Module):
+    """Applies a function."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def test_an_error_that_speaks_of_types_is_passed_on_where_no_other_type_helps():
+    def kernel(x, y):
+        raise RuntimeError("unknown type of kernel")
+
+    with pytest.raises(RuntimeError, match=r"^unknown type of kernel$"):
+        WeightedSoftmaxTD(kernel, 5).fit(random_context())
