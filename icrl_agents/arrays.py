@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from icrl_envs import arguments
 
@@ -227,3 +228,8 @@ def positive(name: str, value: Any) -> Tensor:  # noqa: ANN401
     if tensor.numel() == 0 or not bool((torch.isfinite(tensor) & (tensor > 0)).all()):
         raise ValueError(f"{name}: expected a positive finite number, got {value}.")
     return tensor
+
+
+def differentiated(*tensors: Tensor) -> bool:
+    """Whether a derivative is taken through one of them, in reverse or in forward mode."""
+    return any(each.requires_grad or forward_ad.unpack_dual(each).tangent is not None for each in tensors)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from icrl_agents.arrays import differentiated
 from icrl_agents.magnitudes import widened
 
 LARGEST_MATRIX = 2**31
@@ -96,7 +97,7 @@ def _stacked(rows: Rows, queries: Tensor, columns: int, whole: Callable[[], Tens
     found, done = None, 0
     for block in row_blocks(queries, columns):
         made = rows(block)
-        if made.requires_grad:
+        if differentiated(made):
             return whole()
         if found is None:
             found = made.new_empty((*made.shape[:-2], queries.shape[-2], made.shape[-1]))

@@ -13,6 +13,7 @@ from icrl_agents.arrays import (
     FLOATING,
     boolean,
     check_list,
+    differentiated,
     finite,
     floating,
     front_rows,
@@ -116,7 +117,7 @@ class Context:
         self._padding = None if bool(valid.all()) else ~valid
         self.contiguous = linked
         # One state for both would have the gradients of both.
-        self._arrange(x, x_next, linked if x.requires_grad == x_next.requires_grad else torch.zeros_like(linked))
+        self._arrange(x, x_next, linked if differentiated(x) == differentiated(x_next) else torch.zeros_like(linked))
 
     def _arrange(self, x: Tensor, x_next: Tensor, shared: Tensor) -> None:
         """Keeps each state once, and the next states of ``shared (*batch, n)`` transitions as the states they are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import differentiated
 from icrl_agents.distinct import distinct_rows
 from icrl_agents.magnitudes import near_power_of_two, power_of_two
 
@@ -81,7 +82,7 @@ class ExpandedScore:
             return None
         left = factor * torch.cat([left, -half, torch.ones_like(half)], dim=-1)
         scores = (left @ self._right).to(x.dtype)
-        if scores.requires_grad:  # to which a bound would be a constant
+        if differentiated(scores):  # to which a bound would be a constant
             return scores - scores.detach().clamp(min=0.0)
         return scores.clamp_(max=0.0)
 

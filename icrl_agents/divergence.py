@@ -8,7 +8,6 @@ values grow by as much in every sweep, for ever.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.context import Context
+from icrl_agents.notices import warn
 
 FACTOR = 10.0
 """Values beyond this many times r_max/(1 − γ) are an error; less is a warning, where the
@@ -180,7 +180,7 @@ def _warned(suspect: _Suspect) -> bool:
     found = f"TD errors have grown {growth:.3g}-fold in {depth} {unit}s"
     if values is not None and beyond:
         found = f"values reach {float(values.max()):.4g} in {depth} {unit}s, beyond r_max/(1 − γ) = {bound:.4g}"
-    warnings.warn(_message(found, measured, gamma, unit), DivergenceWarning, stacklevel=5)
+    warn(_message(found, measured, gamma, unit), DivergenceWarning, stacklevel=5)
     return True
 
 
@@ -222,7 +222,7 @@ def _check_ends(
                 f"no transition that ends is reached have no finite value, and L {unit}s give sums over L steps; take "
                 "γ < 1, episodes that terminate, or AverageRewardTD."
             )
-            warnings.warn(text, DivergenceWarning, stacklevel=5)
+            warn(text, DivergenceWarning, stacklevel=5)
             return
 
 

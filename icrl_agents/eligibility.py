@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import floating, take_rows
+from icrl_agents.arrays import differentiated, floating, take_rows
 from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
@@ -114,7 +114,7 @@ def _once(rows: Tensor) -> tuple[Tensor, Tensor | None]:
     Rows as they are, and None, where that gains little or a gradient is taken, which is each row's own.
     """
     n = rows.shape[-2]
-    if n < _SHORT or rows.requires_grad:
+    if n < _SHORT or differentiated(rows):
         return rows, None
     groups = group_rows(rows)
     if groups.first.shape[-1] > n // 2:

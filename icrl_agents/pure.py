@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -13,6 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from icrl_agents.notices import warn
 
 _Module = TypeVar("_Module", bound=nn.Module)
 
@@ -79,7 +80,7 @@ def check_held(name: str, module: nn.Module, *states: Tensor) -> None:
     with torch.enable_grad():
         others = asked(name, own, *states).requires_grad
     if others:
-        warnings.warn(
+        warn(
             f"{name}: has weights in a function or in an object that is no nn.Module, or a compiled script; values "
             "that were inferred change where those are trained. Keep them in the module itself, and read them by self.",
             UserWarning,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from numbers import Integral
 from pathlib import Path
@@ -17,6 +16,7 @@ from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError, DivergenceWarning
 from icrl_agents.error_dynamics import check_layers, is_suspect
+from icrl_agents.notices import warn
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
 from icrl_agents.weighted_context import weighted
 
@@ -225,7 +225,7 @@ def judge(
         text = (
             "the layers diverge on a context: values of weights that are trained are no policy's; fit says from where."
         )
-        warnings.warn(text, DivergenceWarning, stacklevel=5)
+        warn(text, DivergenceWarning, stacklevel=5)
 
 
 def check_count(name: str, count: Any) -> int:  # noqa: ANN401

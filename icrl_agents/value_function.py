@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral
 from typing import Any, Protocol, Self, cast
@@ -15,6 +14,7 @@ from icrl_agents.arrays import finite, floating
 from icrl_agents.attention import BoundAttention
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError, DivergenceWarning, check_finite, value_bound
+from icrl_agents.notices import warn
 from icrl_agents.weighted_context import read_points
 
 __all__ = ["Basis", "DivergenceError", "DivergenceWarning", "Evaluator", "ValueFunction", "as_queries"]
@@ -209,7 +209,7 @@ def _check_bound(values: Tensor, bound: Tensor) -> None:
     excess = torch.where(peaks > FAR * bound, peaks / bound.clamp(min=torch.finfo(bound.dtype).tiny), 0.0)
     if bool((excess > 0).any()):
         reached, most = (float(each.expand_as(excess).flatten()[excess.argmax()]) for each in (peaks, bound))
-        warnings.warn(
+        warn(
             f"values of these states reach {reached:.4g}, beyond r_max/(1 − γ) = {most:.4g}, as no policy has them: "
             "some states of the context listen to others more than to themselves, and these states to them; take a "
             "narrower kernel, centred or scaled states, or fewer sweeps.",

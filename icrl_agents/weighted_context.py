@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import take_rows
+from icrl_agents.arrays import differentiated, take_rows
 from icrl_agents.context import Context
 from icrl_agents.distinct import Groups, fill_rows, group_labels, group_rows
 from icrl_agents.magnitudes import widened
@@ -99,7 +99,7 @@ def weighted(context: Context, *, always: bool = False) -> Transitions:
     if not (always or padded or len(context) >= SMALLEST):
         return context
     points = read_points(context)
-    groups = _apart(context) if points.requires_grad else group_rows(points)
+    groups = _apart(context) if differentiated(points) else group_rows(points)
     if not (always or padded) and groups.first.shape[-1] > WORTHWHILE * points.shape[-2]:
         return context
     return _means(context, points, groups)

@@ -22,10 +22,10 @@ OPTIONS = ("task_seed", "reset_mask")
 class ProcessVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """N processes of one kind as one vector environment; copy i is the task ``task_seed + i``.
 
-    Each copy is exactly the task that the single environment with that seed has. The processes never terminate;
-    with ``max_episode_steps`` all copies are truncated in time and restart on their next step. ``reset`` takes the
-    options ``{"task_seed": k}``, which redraws every copy, and ``{"reset_mask": mask}``, with ``mask (N,)`` of bools,
-    which restarts some of them.
+    Each copy is exactly the task that the single environment with that seed has; so a ``task_seed`` N or more away
+    gives other ones. The processes never terminate; with ``max_episode_steps`` all copies are truncated in time and
+    restart on their next step. ``reset`` takes the options ``{"task_seed": k}``, which redraws every copy, and
+    ``{"reset_mask": mask}``, with ``mask (N,)`` of bools, which restarts some of them.
 
     Args:
         draw: Called as ``draw(task_seed=k)``, returns the process of task k.

@@ -1,7 +1,5 @@
 """Actor-critic loops: advantages against a plain loop, the critic, the rollouts, and PPO end to end."""
 
-import warnings
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -21,6 +19,7 @@ from icrl_agents.control.rollout import Rollout
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.evaluators import LSTD, KernelTD, MonteCarlo, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace
+from icrl_agents.notices import warn
 from icrl_envs import FixedPolicy
 
 EVALUATORS = {
@@ -141,8 +140,8 @@ def test_quadratic_features_are_all_products():
 def test_sweeps_that_do_not_contract_are_counted_and_other_warnings_given():
     class Complaining:
         def fit(self, context):
-            warnings.warn("the iteration does not contract", DivergenceWarning, stacklevel=2)
-            warnings.warn("something else", UserWarning, stacklevel=2)
+            warn("the iteration does not contract", DivergenceWarning)
+            warn("something else")
             return LSTD(ridge=1.0).fit(context)
 
     critic = Critic(Complaining())

@@ -1,7 +1,6 @@
 """The critic's states: constants of any number, and batches that are its own."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from icrl_agents.control import Critic
 from icrl_agents.control.features import standardising
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.evaluators import LSTD
+from icrl_agents.notices import warn
 
 
 @pytest.mark.parametrize("n", [500, 3_000, 50_000])
@@ -45,7 +45,7 @@ class Warner:
 
     def fit(self, context):
         for part in "ab":
-            warnings.warn(part, DivergenceWarning, stacklevel=2)
+            warn(part, DivergenceWarning)
         return LSTD(math.inf if self.fails else 0.1).fit(context)
 
 

@@ -16,7 +16,7 @@ PACKAGES = ("icrl_envs", "icrl_agents")
 
 # Modules of icrl_agents, lowest first; each imports from the lines above its own, and from inside itself.
 ORDER = (
-    {"locks"},
+    {"locks", "notices"},
     {"arrays", "files", "machine", "distinct", "magnitudes", "krylov", "extras", "terminal", "pure"},
     {"blockwise", "distances", "episode", "execution", "ground_truth"},
     {"context"},

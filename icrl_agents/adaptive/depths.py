@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Iterable
 from numbers import Integral
 from typing import Any, NamedTuple, cast
@@ -11,6 +10,7 @@ from typing import Any, NamedTuple, cast
 from icrl_agents.arrays import check_kind
 from icrl_agents.context import Context
 from icrl_agents.evaluators import OffsetCorrected
+from icrl_agents.notices import hearing
 from icrl_agents.transformer import InContextTransformer
 from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 
@@ -19,7 +19,7 @@ class Fitted(NamedTuple):
     """An evaluator's value function of a context, and the warnings on the way."""
 
     values: ValueFunction
-    caught: list[warnings.WarningMessage]
+    caught: list[Warning]
 
 
 def fit_deepest(evaluator: Evaluator, context: Context, depths: Iterable[int]) -> Fitted | None:
@@ -35,8 +35,7 @@ def fit_deepest(evaluator: Evaluator, context: Context, depths: Iterable[int]) -
         tried = evaluator if depth is None else shallower(evaluator, int(depth))
         if tried is None:
             continue
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with hearing() as caught:
             try:
                 values = tried.fit(context)
             except DivergenceError:

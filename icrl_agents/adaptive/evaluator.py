@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterable, Mapping, Sequence, Set, Sized
 from dataclasses import dataclass, field
 from numbers import Integral, Real
@@ -17,6 +16,7 @@ from icrl_agents.adaptive.depths import Fitted, fit_deepest
 from icrl_agents.adaptive.folds import folds
 from icrl_agents.adaptive.held_out import held_out_errors
 from icrl_agents.context import Context, check_context
+from icrl_agents.notices import warn
 from icrl_agents.value_function import Evaluator, ValueFunction
 
 FEWEST_FOLDS = 3
@@ -151,11 +151,11 @@ class AdaptiveTD:
         candidates = tuple(Candidate(self.evaluators[i], depth) for i, chosen in enumerate(depths) for depth in chosen)
         choice = self._choice(context, candidates, depths)
         if choice.step > 0 and self.return_weight > 0 and bool(choice.return_errors.isnan().all()):
-            warnings.warn(_NO_RETURNS, RuntimeWarning, stacklevel=2)
+            warn(_NO_RETURNS, RuntimeWarning, stacklevel=2)
         used = {owner for owner, weight in zip(owners, choice.weights.tolist(), strict=True) if weight > 0}
         for i, each in enumerate(fitted):  # warnings of what has no weight are of no concern
             for warning in each.caught if each is not None and i in used else []:
-                warnings.warn(warning.message, stacklevel=2)
+                warn(warning, stacklevel=2)
         return AdaptiveValueFunction(context, parts, owners, choice)
 
     def _depths(self, part: ValueFunction | None) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from torch import Tensor
 from icrl_agents.adaptive.depths import fit_deepest
 from icrl_agents.adaptive.folds import subset
 from icrl_agents.context import Context
+from icrl_agents.notices import hearing
 from icrl_agents.value_function import DivergenceError, Evaluator
 
 LARGEST_MISSING_SHARE = 0.05
@@ -96,8 +96,7 @@ def _values(evaluator: Evaluator, depths: Sequence[int], seen: Context, states: 
     if fitted is None:
         return found
     known = [i for i, depth in enumerate(depths) if depth <= fitted.values.max_depth]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of values of a part
+    with hearing():  # of values of a part
         for columns in (known, *([i] for i in known)):  # all at once, or each by itself where one overflows
             with contextlib.suppress(DivergenceError):
                 found[:, columns] = fitted.values.by_depth(states, [depths[i] for i in columns])

@@ -100,7 +100,8 @@ def collect_episodes(
     Args:
         env: A single or a vector environment.
         seed: Of the environment and, as an independent stream, of the policy: an integer ≥ 0, or None for fresh
-            entropy. No global generator is touched.
+            entropy. No global generator is touched. Since copy i of N has ``seed + i``, seeds of independent data are
+            N or more apart: of 0 and 1, all rows but those of one copy each are the same.
         num_steps: Number of transitions of each copy. The last episode is cut there, as truncated.
         num_episodes: Number of episodes in total, of which each copy runs a fixed share, so that short ones are not
             preferred. Exactly one of ``num_steps`` and ``num_episodes`` is given.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from icrl_agents.control.features import Features, mapped, standardising
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.eligibility import check_lambda
 from icrl_agents.machine import check_device
+from icrl_agents.notices import hearing, warn
 from icrl_agents.value_function import Evaluator, ValueFunction, check_discounted
 from icrl_envs import arguments
 
@@ -64,7 +64,8 @@ class Critic:
         ValueError: If a number is out of range, or the device is not there.
 
     Attributes:
-        divergences: On how many batches the evaluator warned that its sweeps do not contract.
+        divergences: On how many batches the evaluator warned that its sweeps do not contract; one of one's own does by
+            ``icrl_agents.notices.warn`` with ``DivergenceWarning``, whatever other threads do.
 
     Example:
         >>> from icrl_agents.evaluators import TabularTD
@@ -124,16 +125,15 @@ class Critic:
         """What ``_values`` takes, and whether the evaluator warned that its sweeps do not contract."""
         context = batches[0] if len(batches) == 1 else Context.concatenate(batches)
         features = standardising(context, self.features)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
+        with hearing() as caught:
             value = self.evaluator.fit(mapped(context, features))
         check_discounted("evaluator", value)
         diverged = False
         for warning in caught:
-            diverges = issubclass(warning.category, DivergenceWarning)
+            diverges = isinstance(warning, DivergenceWarning)
             first, diverged = diverges and not diverged and self.divergences == 0, diverged or diverges
             if not diverges or (first and float(context.discounts.max()) == 1.0):
-                warnings.warn(warning.message, stacklevel=3)
+                warn(warning, stacklevel=3)
         return (features, value), diverged
 
     def state_dict(self) -> dict[str, Any]:

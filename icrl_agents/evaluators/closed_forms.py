@@ -5,7 +5,6 @@ Systems are solved in float64, whatever the context's type, and never inverted. 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, field
 from numbers import Integral
 
@@ -17,6 +16,7 @@ from icrl_agents.context import Context, check_context
 from icrl_agents.evaluators.systems import check_ridge, each_context, expansion, in_double, solved
 from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
+from icrl_agents.notices import warn
 from icrl_agents.value_function import ValueFunction
 from icrl_agents.weighted_context import WeightedContext, weighted
 
@@ -123,7 +123,7 @@ class MonteCarlo:
         left_out = context.mask.any(-1) & ~counted.any(-1)
         if bool(left_out.any()):
             longest = tails.masked_fill(~context.mask, 0.0)[left_out].max()
-            warnings.warn(
+            warn(
                 f"min_tail: no return of a context holds {self.min_tail} rewards, so its values are 0; the longest one "
                 f"that was cut holds {int(longest)}.",
                 RuntimeWarning,

@@ -12,6 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import differentiated
 from icrl_agents.attention import Attention, BoundAttention, SoftmaxAttention, attend
 from icrl_agents.context import Context
 from icrl_agents.divergence import DivergenceError
@@ -45,7 +46,7 @@ def fixed_point(rule: Attention, context: Context, step_size: float) -> ValueFun
     wide = in_double(context, rule.kernel)
     distinct = weighted(wide, always=True)
     attention = attend(rule, distinct)
-    if wide.points.requires_grad and attention.fits(distinct.points):
+    if differentiated(wide.points) and attention.fits(distinct.points):
         fixed_point(rule, _constant(context), step_size)  # which refuses what has no limit
         return KernelLSTD(rule.kernel, normalise=isinstance(rule, SoftmaxAttention)).fit(context)  # equal states apart
     if attention.fits(distinct.points):
@@ -79,8 +80,13 @@ def _found(attention: BoundAttention, distinct: WeightedContext, step_size: floa
 def _differentiable(product: Callable[[Tensor], Tensor], w: Tensor, right: Tensor) -> Tensor:
     """The solution ``w`` of A w = b with its gradient: of b and of what A is made of, at A⁻ᵀ times that of w."""
     residual = right - product(w)  # ≈ 0
-    if not residual.requires_grad:
+    if not differentiated(residual):
         return w
+    if not residual.requires_grad:
+        raise NotImplementedError(
+            "num_sweeps=inf: no derivatives in forward mode where the kernel matrix does not fit into memory; "
+            "expected reverse mode, a shorter context or finite depth."
+        )
     with torch.enable_grad():
         start = torch.zeros_like(w, requires_grad=True)
         end = product(start)

@@ -5,17 +5,17 @@ Its system is solved in float64, whatever the context's type, and never inverted
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import finite
+from icrl_agents.arrays import differentiated, finite
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
 from icrl_agents.evaluators.systems import check_ridge, each_context, expansion, solved
 from icrl_agents.magnitudes import near_power_of_two
+from icrl_agents.notices import warn
 from icrl_agents.value_function import ValueFunction
 
 
@@ -63,7 +63,7 @@ class LSTD:
 
         w = each_context(solve, context, x, x_next, context.rewards)
         if any(left_out):
-            warnings.warn(
+            warn(
                 f"LSTD: leaves out {max(left_out)} of the directions that the states span, in which they vary by no "
                 f"more than {context.dtype} rounds them; take context.to(dtype=torch.float64) or a ridge, with which "
                 "they count.",
@@ -105,10 +105,10 @@ class LSTD:
             if rank
             else 1.0
         )
-        if x.requires_grad:
+        if differentiated(x):
             basis = _differentiable(x, basis, unit, smallest, float(self.ridge) ** 0.5)
         sent, gram = x @ basis, torch.eye(rank).to(s)
-        if x.requires_grad:
+        if differentiated(x):
             gram = sent.mT @ sent + (ridges[:, None] * basis).mT @ (ridges[:, None] * basis)
         operator = gram - sent.mT @ (x_next @ basis)
 

@@ -10,7 +10,6 @@ Queries then use the exact kernel, v(x) = Σ_k K(x_k, x) w_k, with the w_k that 
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
@@ -28,6 +27,7 @@ from icrl_agents.evaluators.landmarks import Landmarks, far_finals, finals, inve
 from icrl_agents.evaluators.systems import in_double
 from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
 from icrl_agents.magnitudes import power_of_two
+from icrl_agents.notices import warn
 from icrl_agents.value_function import ValueFunction
 from icrl_envs import arguments
 
@@ -87,7 +87,7 @@ class Nystrom:
         attention = _exact(rule).bind(given.states, given.mask)
         error = self._error(landmarks, attention, context, w[-1], a, generator)
         if not error <= LARGEST_ERROR:
-            warnings.warn(
+            warn(
                 f"approximation: estimated relative error {error:.2g} of the values; take more landmarks than "
                 f"{self.landmarks}, or a wider kernel.",
                 RuntimeWarning,

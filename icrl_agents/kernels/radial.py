@@ -8,7 +8,7 @@ from typing import Literal, Self
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.arrays import positive
+from icrl_agents.arrays import differentiated, positive
 from icrl_agents.distances import ExpandedScore, common_offset, median_distance, without_offset
 from icrl_agents.magnitudes import check_floating, widened
 from icrl_agents.pure import holding
@@ -88,7 +88,7 @@ class RBF(_Radial):
         """As of every radial kernel; keys and ℓ that take no gradient are prepared once, for all queries."""
         bound = super().bind(keys, mask)
         scale = bound._scale(keys, keys)
-        bound._bound = None if keys.requires_grad or scale.requires_grad else (keys, ExpandedScore(keys, scale))
+        bound._bound = None if differentiated(keys, scale) else (keys, ExpandedScore(keys, scale))
         return bound
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class RBF(_Radial):
 
     def _expanded(self, x: Tensor, y: Tensor, factor: float = 1.0) -> Tensor | None:
         keys, prepared = self._bound or (None, None)
-        if prepared is None or keys is not y or y.requires_grad:
+        if prepared is None or keys is not y or differentiated(y):
             prepared = ExpandedScore(y, self._scale(x, y))
         return prepared(x, factor)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Mapping
 from functools import partial
 from numbers import Integral
@@ -22,6 +21,7 @@ from icrl_agents.kernels import RBF, DotProduct, Exponential
 from icrl_agents.layers.lifting import LIFTED, context_lift, lifted_features, lifted_score
 from icrl_agents.layers.memory import TemporalShiftLayer, td_step_size
 from icrl_agents.magnitudes import for_products
+from icrl_agents.notices import warn
 from icrl_agents.prompt import MEMORY, memory_tokens, route
 
 LARGEST_ROUNDING = 1e-3
@@ -187,7 +187,7 @@ def _check_digits(lift: tuple[Tensor, Tensor] | None, features: Tensor) -> None:
     largest = float(features.detach()[..., -2].amax())
     moved = largest * torch.finfo(features.dtype).eps
     if moved > LARGEST_ROUNDING:
-        warnings.warn(
+        warn(
             f"states lie up to {math.sqrt(2 * largest):.3g} length scales from the mean of their context, where lifted "
             f"features in {features.dtype} move scores by about {moved:.1g}: take a float64 context, or the layer that "
             "was exported, which computes distances.",

@@ -1,0 +1,61 @@
+"""Derivatives in forward mode, as of ``torch.func.jvp``, are those in reverse mode, which others hold to account."""
+
+import pytest
+import torch
+from torch.func import grad, jvp
+
+from icrl_agents import Context, constructions
+from icrl_agents.evaluators import (
+    LSTD,
+    KernelLSTD,
+    KernelTD,
+    LinearTD,
+    MonteCarlo,
+    Nystrom,
+    TabularTD,
+    TDLambda,
+    WeightedSoftmaxTD,
+)
+from icrl_agents.kernels import RBF, DotProduct
+from icrl_agents.value_function import Evaluator
+
+EVALUATORS: list[Evaluator] = [
+    LSTD(),
+    LSTD(0.1),
+    KernelLSTD(RBF(0.7), 0.1),
+    KernelTD(RBF(0.7), 5, 0.001),
+    LinearTD(5),
+    MonteCarlo(RBF(0.7)),
+    WeightedSoftmaxTD(RBF(0.7), 5, approximation=Nystrom(16)),
+    TabularTD(5),
+    TDLambda(0.5, 5),
+    WeightedSoftmaxTD(DotProduct(torch.eye(2)), 5),
+    WeightedSoftmaxTD(RBF(0.7), 5),
+    WeightedSoftmaxTD(RBF("median"), 5),
+    WeightedSoftmaxTD(RBF(0.7), float("inf")),
+    constructions.weighted_softmax_td(RBF(0.7), 5),
+]
+RNG = torch.Generator().manual_seed(0)
+STATES, REWARDS = (torch.randn(*shape, generator=RNG, dtype=torch.float64) for shape in ((9, 2), (8,)))
+QUERIES, DIRECTION = (torch.randn(*shape, generator=RNG, dtype=torch.float64) for shape in ((3, 2), (8, 2)))
+NEXT = {
+    "trajectory": lambda x: torch.cat([x[1:], STATES[-1:]]),
+    "held": lambda x: STATES[1:],
+    "unlinked": lambda x: STATES[:-1].flip(0) ** 2,
+}
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # of torch.func.jvp itself
+@pytest.mark.parametrize("evaluator", EVALUATORS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("follow", NEXT.values(), ids=NEXT)
+@pytest.mark.parametrize("copies", [1, 20])
+def test_derivatives_in_forward_mode_are_those_in_reverse_mode(evaluator, follow, copies):
+    def total(x):
+        context = Context(x, REWARDS, [0.8] * 8, follow(x))
+        return evaluator.fit(Context.concatenate([context] * copies))(QUERIES).sum()
+
+    try:
+        found = jvp(total, (STATES[:-1],), (DIRECTION,))[1]
+    except NotImplementedError as error:
+        pytest.skip(str(error))  # torch's own, of distances and distinct rows
+    torch.testing.assert_close(found, (grad(total)(STATES[:-1]) * DIRECTION).sum(), rtol=1e-6, atol=1e-8)

@@ -1,0 +1,56 @@
+"""In threads warnings are those of a loop, as values are."""
+
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from icrl_agents import Context
+from icrl_agents.adaptive import AdaptiveTD
+from icrl_agents.control import Critic
+from icrl_agents.divergence import DivergenceWarning
+from icrl_agents.evaluators import WeightedSoftmaxTD
+from icrl_agents.kernels import RBF, Laplace
+
+
+def random_context(seed, n=40):
+    rng = torch.Generator().manual_seed(seed)
+    states, following = torch.randn(2, n, 2, generator=rng, dtype=torch.float64)
+    return Context(states, torch.randn(n, generator=rng, dtype=torch.float64), [0.9] * n, following)
+
+
+DIVERGING = WeightedSoftmaxTD(RBF(0.2), 15)
+CONTEXTS = [random_context(seed) for seed in range(12)]
+
+
+def warned(fit, map_):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        list(map_(fit, CONTEXTS))
+    return sorted(str(each.message) for each in caught)
+
+
+@pytest.mark.parametrize(
+    "evaluator",
+    [AdaptiveTD([WeightedSoftmaxTD(Laplace(scale), 20) for scale in (0.1, 3.0)]), DIVERGING],
+    ids=["adaptive", "diverging"],
+)
+def test_every_warning_of_a_loop_is_given_in_threads(evaluator):
+    alone = warned(evaluator.fit, map)
+    assert len(alone) >= 3
+    with ThreadPoolExecutor(4) as pool:
+        assert warned(evaluator.fit, pool.map) == alone
+    assert warned(evaluator.fit, map) == alone  # nor is any lost afterwards
+
+
+def test_a_critic_counts_its_own_divergences_alone():
+    critics = [Critic(WeightedSoftmaxTD(RBF(0.05), 20)) for _ in CONTEXTS]
+
+    def both(critic, context):
+        DIVERGING.fit(context)
+        critic.assess(context)
+
+    with ThreadPoolExecutor(4) as pool, pytest.warns(DivergenceWarning):
+        list(pool.map(both, critics, CONTEXTS))
+    assert all(critic.divergences == 0 for critic in critics)
