@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,8 @@ class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstruc
 
     Raises:
         TypeError: If ``env`` is not an environment or ``policy`` is none of these.
-        ValueError: If ``policy`` is a model of observations that a ``VecNormalize`` normalised.
+        ValueError: If ``policy`` is a model of observations that a ``VecNormalize`` normalised, or one whose actions
+            had other bounds in training, as under ``RescaleAction``. Other bounds of observations are warned of.
 
     Example:
         >>> def push_along(observation, rng):
@@ -47,7 +49,7 @@ class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstruc
         gym.Wrapper.__init__(self, env)
         self.action_space = spaces.Discrete(1)
         self.policy = policy
-        self._act = action_function(policy)
+        self._act = action_function(policy, env)
         self._rng: np.random.Generator | None = None
         self._observation: Any = None
 
@@ -76,17 +78,19 @@ class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstruc
         return observation, reward, terminated, truncated, info
 
 
-def action_function(policy: Any) -> ActionFunction:  # noqa: ANN401 (see FixedPolicy)
-    """Return ``policy`` as a function ``(observation, rng) -> action``.
+def action_function(policy: Any, env: Any) -> ActionFunction:  # noqa: ANN401 (see FixedPolicy)
+    """Return ``policy`` as a function ``(observation, rng) -> action``, to act in what has the spaces of ``env``.
 
     Raises:
         TypeError: If it is a class, or has neither ``predict`` nor ``get_action`` and takes no two arguments.
-        ValueError: If it is a Stable-Baselines3 model that was trained on what a ``VecNormalize`` made of observations.
+        ValueError: If it is a Stable-Baselines3 model that was trained on what a ``VecNormalize`` made of observations,
+            or with other bounds of actions.
     """
     if isinstance(policy, type):
         raise TypeError(f"policy must be an object, such as {policy.__name__}(...); got the class itself.")
     if hasattr(policy, "predict"):
         _check_raw(policy)
+        _check_bounds(policy, env)
         return lambda observation, rng: predicted(policy, observation)
     if hasattr(policy, "get_action"):
         return lambda observation, rng: policy.get_action(observation)
@@ -107,6 +111,33 @@ def _check_raw(model: Any) -> None:  # noqa: ANN401 (a Stable-Baselines3 model)
             "pass lambda observation, rng: model.predict(normaliser.normalize_obs(observation), deterministic=True)[0] "
             "with normaliser = model.get_vec_normalize_env()."
         )
+
+
+def _check_bounds(model: Any, env: Any) -> None:  # noqa: ANN401 (a Stable-Baselines3 model)
+    """Raise ValueError if the model's actions had other bounds in training; warn if its observations had."""
+    for name in ("action_space", "observation_space"):
+        trained, given = _bounds(getattr(model, name, None)), _bounds(getattr(env, name))
+        if len(trained) != len(given) or all(map(_alike, trained, given)):
+            continue
+        text = (
+            f"policy: the model was trained with {name} {getattr(model, name)}, the environment has "
+            f"{getattr(env, name)}: where a wrapper made the difference, wrap this environment as well."
+        )
+        if name == "action_space":
+            raise ValueError(text)
+        warnings.warn(text, stacklevel=4)
+
+
+def _bounds(space: Any) -> list[np.ndarray]:  # noqa: ANN401
+    """Bounds of a box, or of those within dictionaries and tuples."""
+    if isinstance(space, spaces.Box):
+        return [space.low, space.high]
+    parts = space.spaces if isinstance(space, (spaces.Dict, spaces.Tuple)) else ()
+    return [each for part in (parts.values() if isinstance(parts, dict) else parts) for each in _bounds(part)]
+
+
+def _alike(bound: np.ndarray, other: np.ndarray) -> bool:
+    return bound.shape != other.shape or np.allclose(bound, other)  # shapes are for the model to refuse
 
 
 def predicted(model: Any, observation: Any) -> Any:  # noqa: ANN401 (a Stable-Baselines3 model, and what it sees)

@@ -147,7 +147,7 @@ CALLS: dict[str, Call] = {
             "evaluators": [evaluators.WeightedSoftmaxTD(KERNEL, 4)],
             "depths": (2, 4),
             "caution": 1.0,
-            "return_weight": 1.0,
+            "return_weight": 0.0,
         }
         | {"max_folds": 3},
     ),

@@ -48,7 +48,7 @@ EVALUATORS = {
     "kernel LSTD": KernelLSTD(kernels.Laplace(0.5), 1e-3),
     "Monte-Carlo": MonteCarlo(kernels.ProductLaplace(0.5), 5),
     "tabular TD": TabularTD(20),
-    "adaptive TD": AdaptiveTD(default_bank(8), (2, 8)),
+    "adaptive TD": AdaptiveTD(default_bank(8), (2, 8), return_weight=0.0),
     "linear TD": LinearTD(5),
     "LSTD": LSTD(1e-3),
     "softmax transformer": constructions.weighted_softmax_td(kernels.Exponential(1.0), 8),

@@ -208,7 +208,7 @@ def _actions(
     if policy is None:
         functions = [_random_action(space, rng) for rng in streams]
     else:
-        functions = [action_function(policy)] * copies.num_envs
+        functions = [action_function(policy, copies)] * copies.num_envs
     latest: list[Any] = [None] * copies.num_envs
 
     def act(observations: Sequence[Any], heeded: Sequence[bool]) -> list[Any]:

@@ -89,7 +89,7 @@ def make_policy(name: str, epsilon: float, env: gym.Env[Any, Any]) -> Any:  # no
     if name == "random":
         return None
     policy = _scripted(env) if name == "scripted" else _model(name, env)
-    return policy if epsilon == 0 else _with_random_actions(policy, epsilon, env.action_space)
+    return policy if epsilon == 0 else _with_random_actions(policy, epsilon, env)
 
 
 class Counted(gym.Wrapper[Any, Any, Any, Any]):
@@ -159,8 +159,8 @@ def _sizes(space: gym.spaces.Space[Any]) -> list[Any]:
     return space.nvec.tolist() if isinstance(space, gym.spaces.MultiDiscrete) else []
 
 
-def _with_random_actions(policy: Any, epsilon: float, space: gym.spaces.Space[Any]) -> Any:  # noqa: ANN401
-    act, own = action_function(policy), copy.deepcopy(space)
+def _with_random_actions(policy: Any, epsilon: float, env: gym.Env[Any, Any]) -> Any:  # noqa: ANN401
+    act, own = action_function(policy, env), copy.deepcopy(env.action_space)
 
     def mixed(observation: Any, rng: np.random.Generator) -> Any:  # noqa: ANN401
         if rng.random() >= epsilon:
