@@ -22,7 +22,9 @@ from icrl_agents.arrays import (
     take_rows,
 )
 from icrl_agents.episode import Episode, episode_arrays
+from icrl_agents.links import are_rows_of_one, equal_links, near_links, warn_of_rounding
 from icrl_agents.machine import check_device
+from icrl_agents.magnitudes import widened
 
 
 class Context:
@@ -45,7 +47,8 @@ class Context:
         contiguous: True where transition k + 1 continues the trajectory of transition k, shape
             ``(*batch, n)``; by default wherever ``next_states[k]`` equals ``states[k + 1]`` exactly and γ_k > 0
             (or all γ are 0). Only eligibility traces, Monte-Carlo returns and what tells trajectories apart, such
-            as ``AdaptiveTD``, depend on it.
+            as ``AdaptiveTD``, depend on it. Where the two differ by rounding, as of an encoder that is asked for
+            both, it may be told to be True; a default of False is warned of.
 
     Raises:
         TypeError: If an array is neither float32, float64 nor integer-valued rewards or discounts.
@@ -94,6 +97,7 @@ class Context:
         same_shape("discounts", discounts, x.shape[:-1])
         valid = torch.ones_like(rewards, dtype=torch.bool) if mask is None else boolean("mask", mask, rewards)
 
+        shared = not differentiated(x, x_next) or are_rows_of_one(x, x_next)  # else each has a derivative of its own
         rewards, discounts = rewards.masked_fill(~valid, 0.0), discounts.masked_fill(~valid, 0.0)
         x = x.masked_fill(~valid[..., None], 0.0)
         if not bool(((discounts >= 0) & (discounts <= 1)).all()):
@@ -104,20 +108,24 @@ class Context:
         finite("rewards", rewards)
         finite("next_states", x_next.masked_fill(~read[..., None], 0.0), " (of a transition with γ > 0)")
 
+        equal, followed = equal_links(x, x_next, valid), torch.zeros_like(valid)
+        followed[..., :-1] = valid[..., :-1] & valid[..., 1:]
         if contiguous is None:
-            linked = _links(x, x_next, valid) & (read | ~read.any(-1, keepdim=True))
+            may_continue = read | ~read.any(-1, keepdim=True)
+            linked = equal & may_continue
+            warn_of_rounding(x, x_next, followed & ~equal & may_continue)
         else:
             linked = boolean("contiguous", contiguous, rewards) & valid
             linked[..., -1:] = False
-            if bool((linked & ~_links(x, x_next, valid)).any()):
+            apart = linked & ~equal
+            if bool((apart & ~near_links(x, x_next, apart & followed, columns=False)).any()):
                 raise ValueError(
                     "contiguous: True where next_states[k] differs from states[k + 1]; expected them equal."
                 )
         self.rewards, self.discounts, self.mask = rewards, discounts, valid
         self._padding = None if bool(valid.all()) else ~valid
         self.contiguous = linked
-        # One state for both would have the gradients of both.
-        self._arrange(x, x_next, linked if differentiated(x) == differentiated(x_next) else torch.zeros_like(linked))
+        self._arrange(x, x_next, linked & equal & shared)
 
     def _arrange(self, x: Tensor, x_next: Tensor, shared: Tensor) -> None:
         """Keeps each state once, and the next states of ``shared (*batch, n)`` transitions as the states they are."""
@@ -333,7 +341,7 @@ class Context:
             in each, ``(*batch, n)``: infinite where the trajectory terminates, so that nothing is missing.
         """
         linked = self.contiguous.to(self.rewards)
-        returns = _summed_ahead(self.rewards, self.discounts * linked)
+        returns = _summed_ahead(widened(self.rewards), widened(self.discounts * linked)).to(self.rewards)
         tails = _summed_ahead(torch.ones_like(self.rewards), linked)
         terminal = _summed_ahead((self.discounts == 0).to(self.rewards), linked)
         tails = tails.masked_fill(terminal > 0, float("inf"))
@@ -341,7 +349,7 @@ class Context:
 
 
 def _summed_ahead(terms: Tensor, decay: Tensor) -> Tensor:
-    """s_k = terms_k + decay_k s_{k+1}, ``(*batch, n)``, by doubling, in log₂ n steps."""
+    """s_k = terms_k + decay_k s_{k+1}, ``(*batch, n)``, by doubling, in log₂ n steps; each doubles rounding."""
     span = 1
     while span < terms.shape[-1] and bool(decay.any()):
         terms = terms + (decay * _ahead(terms, span)).masked_fill(decay == 0, 0.0)  # of what overflows too
@@ -384,9 +392,3 @@ def _check_contexts(contexts: Sequence[Context]) -> None:
             raise ValueError(
                 f"contexts: expected one state dimension, got d = {contexts[0].dim} and, at index {i}, {context.dim}."
             )
-
-
-def _links(x: Tensor, x_next: Tensor, valid: Tensor) -> Tensor:
-    linked = torch.zeros_like(valid)
-    linked[..., :-1] = (x_next[..., :-1, :] == x[..., 1:, :]).all(-1) & valid[..., :-1] & valid[..., 1:]
-    return linked

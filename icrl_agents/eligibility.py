@@ -12,6 +12,7 @@ from icrl_agents.arrays import differentiated, floating, take_rows
 from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
+from icrl_agents.magnitudes import widened
 
 _SHORT = 1_000
 """Shorter contexts are not searched for equal rows: all pairs cost less."""
@@ -60,10 +61,10 @@ def eligibility_traces(context: Context, rows: Tensor, lambda_: float) -> Tensor
     n, lambda_ = len(context), float(lambda_)
     if lambda_ == 0:
         return rows
-    decay = _delayed((lambda_ * context.discounts * context.contiguous)[..., None], 1)
+    decay = _delayed(lambda_ * widened(context.discounts * context.contiguous)[..., None], 1)  # squared at each step
     span = 1
     while span < n:
-        rows = rows + decay * _delayed(rows, span)
+        rows = rows + decay.to(rows) * _delayed(rows, span)
         decay = decay * _delayed(decay, span)
         span *= 2
     return rows

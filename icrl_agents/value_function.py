@@ -13,15 +13,13 @@ from torch import Tensor
 from icrl_agents.arrays import finite, floating
 from icrl_agents.attention import BoundAttention
 from icrl_agents.context import Context, check_context
-from icrl_agents.divergence import DivergenceError, DivergenceWarning, check_finite, value_bound
-from icrl_agents.notices import warn
+from icrl_agents.divergence import DivergenceError, DivergenceWarning, check_finite
+from icrl_agents.possible_values import check_possible
 from icrl_agents.weighted_context import read_points
 
 __all__ = ["Basis", "DivergenceError", "DivergenceWarning", "Evaluator", "ValueFunction", "as_queries"]
 
 Basis = Callable[[Tensor], Tensor]
-FAR = 2.0
-"""Values of queries beyond this many times r_max/(1 − γ), under attention that is normalised, are warned of."""
 
 
 class Evaluator(Protocol):
@@ -68,7 +66,7 @@ class ValueFunction:
         for each in self._coefficients:
             check_finite(each)
         normalised = all(isinstance(basis, BoundAttention) and basis.normalised for basis in self._bases)
-        self._bound = value_bound(context) if normalised and average_rewards is None else None
+        self._bounded = normalised and average_rewards is None
 
     def __repr__(self) -> str:
         """Its depth and its context."""
@@ -78,7 +76,8 @@ class ValueFunction:
         """Values of ``states (*batch, m, d)`` at this depth, ``(*batch, m)``.
 
         States of a narrower floating type than the context's are promoted; lists of numbers take the context's. Values
-        beyond twice r_max/(1 − γ) under attention that is normalised are warned of (``DivergenceWarning``).
+        that no policy has, beyond twice r_max/(1 − γ) or far below 0 where no reward is (or above), under attention
+        that is normalised, are warned of (``DivergenceWarning``).
 
         Raises:
             TypeError: If the states are not float32 or float64, or float64 where the context is float32.
@@ -104,8 +103,8 @@ class ValueFunction:
             for basis, coefficients in zip(self._bases, self._coefficients, strict=True)
         ]
         values = _checked(torch.stack(terms).sum(0), "values of these states")
-        if self._bound is not None:
-            _check_bound(values.detach(), self._bound)
+        if self._bounded:
+            check_possible(values.detach(), self.context)
         return values[..., 0, :] if single else values
 
     def td_errors(self, context: Context) -> Tensor:
@@ -197,25 +196,6 @@ def _checked(numbers: Tensor, what: str) -> Tensor:
     if not bool(torch.isfinite(numbers.detach()).all()):
         raise DivergenceError(f"{what} overflow {numbers.dtype}; scale the rewards or the states down.")
     return numbers
-
-
-def _check_bound(values: Tensor, bound: Tensor) -> None:
-    """Warns where values ``(*more, *batch, m, c)`` are far beyond r_max/(1 − γ), ``bound (*batch,)``.
-
-    States that listen to others more than to themselves keep their TD errors, and their coefficients grow with every
-    sweep: what the context's own states do not show, a query may.
-    """
-    peaks = values.abs().flatten(-2).amax(-1) if values.numel() else torch.zeros_like(bound)
-    excess = torch.where(peaks > FAR * bound, peaks / bound.clamp(min=torch.finfo(bound.dtype).tiny), 0.0)
-    if bool((excess > 0).any()):
-        reached, most = (float(each.expand_as(excess).flatten()[excess.argmax()]) for each in (peaks, bound))
-        warn(
-            f"values of these states reach {reached:.4g}, beyond r_max/(1 − γ) = {most:.4g}, as no policy has them: "
-            "some states of the context listen to others more than to themselves, and these states to them; take a "
-            "narrower kernel, centred or scaled states, or fewer sweeps.",
-            DivergenceWarning,
-            stacklevel=4,
-        )
 
 
 def _constant(queries: Tensor) -> Tensor:

@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from icrl_envs.random_streams import policy_stream
+from icrl_envs.trained import check_trained
 
 ActionFunction = Callable[[Any, np.random.Generator], Any]
 
@@ -30,8 +30,9 @@ class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstruc
 
     Raises:
         TypeError: If ``env`` is not an environment or ``policy`` is none of these.
-        ValueError: If ``policy`` is a model of observations that a ``VecNormalize`` normalised, or one whose actions
-            had other bounds in training, as under ``RescaleAction``. Other bounds of observations are warned of.
+        ValueError: If ``policy`` is a model of observations that ``VecNormalize`` or ``NormalizeObservation``
+            normalised, as ``env`` does not, or was trained with other kinds or numbers of actions or observations, or
+            other bounds of actions, as under ``RescaleAction``. Other bounds of observations are warned of.
 
     Example:
         >>> def push_along(observation, rng):
@@ -79,20 +80,19 @@ class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstruc
 
 
 def action_function(policy: Any, env: Any) -> ActionFunction:  # noqa: ANN401 (see FixedPolicy)
-    """Return ``policy`` as a function ``(observation, rng) -> action``, to act in what has the spaces of ``env``.
+    """Return ``policy`` as a function ``(observation, rng) -> action``, to act in ``env`` or in each of its copies.
 
     Raises:
         TypeError: If it is a class, or has neither ``predict`` nor ``get_action`` and takes no two arguments.
-        ValueError: If it is a Stable-Baselines3 model that was trained on what a ``VecNormalize`` made of observations,
-            or with other bounds of actions.
+        ValueError: If it says that it was trained for another environment; see ``trained.check_trained``.
     """
     if isinstance(policy, type):
         raise TypeError(f"policy must be an object, such as {policy.__name__}(...); got the class itself.")
     if hasattr(policy, "predict"):
-        _check_raw(policy)
-        _check_bounds(policy, env)
+        check_trained(policy, env)
         return lambda observation, rng: predicted(policy, observation)
     if hasattr(policy, "get_action"):
+        check_trained(policy, env)
         return lambda observation, rng: policy.get_action(observation)
     if not _takes_two(policy):
         raise TypeError(
@@ -100,44 +100,6 @@ def action_function(policy: Any, env: Any) -> ActionFunction:  # noqa: ANN401 (s
             f"as Stable-Baselines3 models do, or get_action(observation) as scripted policies do; got {policy!r}."
         )
     return policy
-
-
-def _check_raw(model: Any) -> None:  # noqa: ANN401 (a Stable-Baselines3 model)
-    """Raise ValueError if the model's own environment normalises observations, as the one it is to act in does not."""
-    normaliser = getattr(model, "get_vec_normalize_env", lambda: None)()
-    if normaliser is not None and getattr(normaliser, "norm_obs", True):
-        raise ValueError(
-            "policy: expected a model of observations as they are, got one of what its VecNormalize makes of them; "
-            "pass lambda observation, rng: model.predict(normaliser.normalize_obs(observation), deterministic=True)[0] "
-            "with normaliser = model.get_vec_normalize_env()."
-        )
-
-
-def _check_bounds(model: Any, env: Any) -> None:  # noqa: ANN401 (a Stable-Baselines3 model)
-    """Raise ValueError if the model's actions had other bounds in training; warn if its observations had."""
-    for name in ("action_space", "observation_space"):
-        trained, given = _bounds(getattr(model, name, None)), _bounds(getattr(env, name))
-        if len(trained) != len(given) or all(map(_alike, trained, given)):
-            continue
-        text = (
-            f"policy: the model was trained with {name} {getattr(model, name)}, the environment has "
-            f"{getattr(env, name)}: where a wrapper made the difference, wrap this environment as well."
-        )
-        if name == "action_space":
-            raise ValueError(text)
-        warnings.warn(text, stacklevel=4)
-
-
-def _bounds(space: Any) -> list[np.ndarray]:  # noqa: ANN401
-    """Bounds of a box, or of those within dictionaries and tuples."""
-    if isinstance(space, spaces.Box):
-        return [space.low, space.high]
-    parts = space.spaces if isinstance(space, (spaces.Dict, spaces.Tuple)) else ()
-    return [each for part in (parts.values() if isinstance(parts, dict) else parts) for each in _bounds(part)]
-
-
-def _alike(bound: np.ndarray, other: np.ndarray) -> bool:
-    return bound.shape != other.shape or np.allclose(bound, other)  # shapes are for the model to refuse
 
 
 def predicted(model: Any, observation: Any) -> Any:  # noqa: ANN401 (a Stable-Baselines3 model, and what it sees)
@@ -156,16 +118,21 @@ def predicted(model: Any, observation: Any) -> Any:  # noqa: ANN401 (a Stable-Ba
 
 
 def _takes_two(policy: object) -> bool:
-    """Return whether ``policy`` can be called with two positional arguments, as far as can be told."""
+    """Return whether ``policy`` can be called with an observation and a generator, as far as can be told.
+
+    A second parameter with a default of its own, such as ``deterministic=False``, is meant for something else.
+    """
     if not callable(policy):
         return False
     try:
-        inspect.signature(policy).bind(None, None)
+        signature = inspect.signature(policy)
+        names = list(signature.bind(None, None).arguments)
     except ValueError:  # some built-in callables have no signature
         return True
     except TypeError:
         return False
-    return True
+    default = signature.parameters[names[-1]].default
+    return default is inspect.Parameter.empty or default is None or isinstance(default, np.random.Generator)
 
 
 def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN401 (actions of any space)

@@ -106,3 +106,34 @@ class Masks(gym.Env):
 def test_what_is_masked_is_refused_and_not_taken_as_if_it_were_not(part):
     with pytest.raises(TypeError, match=f"env: {part}: the mask of a masked array would be lost"):
         collect_episodes(Masks(part), num_episodes=1, seed=0)
+
+
+class SameStep(gym.vector.VectorEnv):
+    """Two copies that count from 0 to 3 and 4 and restart in the same step, whatever ``mode`` says."""
+
+    num_envs = 2
+    single_observation_space, single_action_space = spaces.Box(0, 9, (1,)), spaces.Discrete(2)
+    observation_space, action_space = spaces.Box(0, 9, (2, 1)), spaces.MultiDiscrete([2, 2])
+
+    def __init__(self, mode, name):
+        self.metadata, self.name = {"autoreset_mode": mode}, name
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = np.zeros((2, 1), np.float32)
+        return self.steps.copy(), {}
+
+    def step(self, actions):
+        self.steps += 1
+        ended, final = self.steps[:, 0] >= [3, 4], self.steps.copy()
+        self.steps[ended] = 0
+        info: dict[str, np.ndarray] = {self.name: final} if ended.any() else {}
+        return self.steps.copy(), np.ones(2), ended, np.zeros(2, bool), info
+
+
+@pytest.mark.parametrize("name", ["final_obs", "final_observation"])
+def test_an_environment_whose_metadata_say_another_mode_than_it_has_is_refused(name):
+    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED):
+        with pytest.raises(ValueError, match=f"env: expected mode {mode.name}, .* are in mode SAME_STEP"):
+            collect_episodes(SameStep(mode, name), num_steps=8, seed=0)
+    first, *_ = collect_episodes(SameStep(AutoresetMode.SAME_STEP, name), num_steps=8, seed=0)
+    assert (first.observations.ravel().tolist(), first.terminated) == ([0.0, 1.0, 2.0, 3.0], True)

@@ -229,3 +229,14 @@ def test_a_context_without_transitions_contracts_at_once():
     assert spectral_radius(batch, kernels.RBF(1.0)).tolist() == pytest.approx(
         [float(spectral_radius(other, kernels.RBF(1.0))), 0.0]
     )
+
+
+def test_padding_that_is_counted_as_states_is_told_of():
+    contexts = [Context([[float(s)] for s in range(n)], [1.0] * n, [0.9] * n, [[9.0]] * n) for n in (2, 4)]
+    batch = Context.stack(contexts)
+    matrix = attention_matrix(batch, kernels.RBF(0.5))
+    with pytest.warns(RuntimeWarning, match="mask=context.mask"):
+        assert float(kernel_diagonality(matrix).minimum[0]) == 0
+    found = kernel_diagonality(matrix, batch.mask).minimum
+    alone = torch.stack([kernel_diagonality(attention_matrix(each, kernels.RBF(0.5))).minimum for each in contexts])
+    torch.testing.assert_close(found, alone)

@@ -1,6 +1,7 @@
 """``icrl evaluate`` and ``icrl collect`` on environments and contexts that are awkward."""
 
 import os
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -11,6 +12,7 @@ from icrl_agents.command_line import main
 from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.evaluate.evaluation import evaluate
 from icrl_agents.studies.evaluate.features import Standardisation
+from icrl_agents.studies.evaluate.run import run
 from icrl_agents.studies.evaluate.summary import table
 
 SMALL = ["--seeds", "2", "--context-episodes", "4", "--held-out-episodes", "3", "--gamma", "0.8"]
@@ -95,3 +97,26 @@ def test_an_evaluator_without_a_solution_in_one_seed_has_no_mean_effective_sampl
     for line in table(solved).splitlines()[2:6]:
         assert 1.0 <= float(line.split()[-2]) <= 10.0
     assert [line.split()[-2] for line in table([*solved, *lost]).splitlines()[2:6]] == ["–"] * 4
+
+
+def test_held_out_episodes_that_repeat_the_contexts_are_told_of(monkeypatch):
+    class Corridor(gym.Env):
+        observation_space, action_space = gym.spaces.Box(0, 9, (1,), np.float64), gym.spaces.Discrete(2)
+
+        def __init__(self, starts=1):
+            self.starts = starts
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            self.place = float(self.np_random.random()) if self.starts == 2 else 0.0
+            return np.array([self.place]), {}
+
+        def step(self, action):
+            self.place += 1.0
+            return np.array([self.place]), self.place, self.place > 5, False, {}
+
+    monkeypatch.setitem(gym.registry, "Corridor-v0", gym.envs.registration.EnvSpec("Corridor-v0", entry_point=Corridor))
+    settings = {"context_episodes": 4, "held_out_episodes": 3, "seeds": 2, "gamma": 0.8, "env_id": "Corridor-v0"}
+    with pytest.warns(UserWarning, match="seed 0, 1: every held-out episode is one of the context's again"):
+        run(EvaluateConfig(**settings, out=Path("a")))
+    run(EvaluateConfig(**settings, env_args=("starts=2",), out=Path("b")))

@@ -59,3 +59,28 @@ def test_derivatives_in_forward_mode_are_those_in_reverse_mode(evaluator, follow
     except NotImplementedError as error:
         pytest.skip(str(error))  # torch's own, of distances and distinct rows
     torch.testing.assert_close(found, (grad(total)(STATES[:-1]) * DIRECTION).sum(), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "evaluator", [LSTD(), LinearTD(5), KernelTD(RBF(0.7), 5, 0.1), WeightedSoftmaxTD(RBF(0.7), 5)], ids=repr
+)
+@pytest.mark.parametrize("together", [False, True])
+def test_states_and_next_states_that_are_equal_have_each_their_own_gradient(evaluator, together):
+    pair = STATES[:-1].clone().requires_grad_(), STATES[1:].clone().requires_grad_()
+    if together:  # rows of one tensor, whose gradient is the sum
+        whole = STATES.clone().requires_grad_()
+        found = torch.autograd.grad(total_of(evaluator, whole[:-1], whole[1:]), whole)[0]
+    parts = torch.autograd.grad(total_of(evaluator, *pair), pair)
+    for i, part in enumerate(parts):
+        shifted = [
+            total_of(evaluator, *(each + (j == i) * sign * 1e-6 * DIRECTION for j, each in enumerate(pair))).detach()
+            for sign in (1, -1)
+        ]
+        torch.testing.assert_close((part * DIRECTION).sum(), (shifted[0] - shifted[1]) / 2e-6, rtol=1e-5, atol=1e-7)
+    if together:
+        expected = torch.zeros_like(whole).index_add(0, torch.arange(8), parts[0])
+        torch.testing.assert_close(found, expected.index_add(0, torch.arange(1, 9), parts[1]))
+
+
+def total_of(evaluator, states, following):
+    return evaluator.fit(Context(states, REWARDS, [0.8] * 8, following))(QUERIES).sum()

@@ -21,7 +21,8 @@ from icrl_agents.ground_truth import (
     unexplained_share,
 )
 from icrl_agents.ground_truth.files import _described
-from icrl_envs.adapter import Snapshot
+from icrl_envs import FiniteProcess
+from icrl_envs.adapter import ProcessEnv, Snapshot
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(60, 2))
@@ -167,3 +168,33 @@ def test_a_share_that_has_lost_its_digits_is_refused_at_once():
     assert horizon(1.0 - 1e-9, 1e-300) == pytest.approx(300 * np.log(10) * 1e9)
     with pytest.raises(ValueError, match="missing must be a finite number in"):
         horizon(1.0 - 1e-9, 5e-324)
+
+
+@pytest.mark.parametrize("count", [8, 5])
+@pytest.mark.parametrize("share", [0.0, 0.9, 1.0])
+def test_continuations_of_one_seed_hide_nothing_of_what_states_that_look_the_same_hide(count, share):
+    rng = np.random.default_rng(1)
+    values, others = rng.normal(size=(2, 4000))
+    noise, own = rng.normal(size=(2, 4000, 8))
+    common = share * noise + math.sqrt(1 - share**2) * own
+    truth = GroundTruth(np.arange(4000)[:, None], values[:, None] + noise, 0.9, 10)
+    other = GroundTruth(truth.observations, (values + 0.2 * others)[:, None] + common[:, :count], 0.9, 10)
+    assert hidden_share(truth, other) == pytest.approx(0.02, abs=0.015)
+    assert hidden_share(truth, truth) == pytest.approx(0.0, abs=1e-12)
+
+
+def test_twins_in_a_chain_may_be_measured_with_one_seed():
+    rng, twins = np.random.default_rng(3), np.arange(12) ^ 1
+    transitions = 0.95 * np.repeat(rng.dirichlet(np.full(12, 0.3), 6), 2, 0) + 0.05 * rng.dirichlet(np.ones(12), 12)
+    rewards = np.repeat(rng.normal(size=6), 2) + 0.1 * rng.normal(size=12)
+    looks = np.repeat(np.arange(6.0), 2)[:, None]
+    env = ProcessEnv(FiniteProcess(transitions, rewards, looks, 0.9, np.full(12, 1 / 12)))
+    values = env.process.values()
+    exact = np.square(values - values[twins]).mean() / 2 / values.var(ddof=1)
+    truth, other = (
+        ground_truth(
+            env, [Snapshot(int(i), rng, env.process) for i in states], gamma=0.9, continuations=30, seed=0, missing=0.02
+        )
+        for states in (np.arange(12), twins)
+    )
+    assert hidden_share(truth, other) == pytest.approx(exact, abs=0.02)

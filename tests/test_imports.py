@@ -18,10 +18,10 @@ PACKAGES = ("icrl_envs", "icrl_agents")
 ORDER = (
     {"locks", "notices"},
     {"arrays", "files", "machine", "distinct", "magnitudes", "krylov", "extras", "terminal", "pure"},
-    {"blockwise", "distances", "episode", "execution", "ground_truth"},
+    {"blockwise", "distances", "links", "episode", "execution", "ground_truth"},
     {"context"},
     {"eligibility", "kernels", "collection", "weighted_context", "divergence"},
-    {"kernel_matrix", "datasets"},
+    {"kernel_matrix", "datasets", "possible_values"},
     {"attention"},
     {"error_dynamics"},
     {"value_function"},

@@ -12,7 +12,7 @@ from icrl_agents.context import Context
 from icrl_agents.control import Critic
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
-from icrl_agents.kernels import RBF
+from icrl_agents.kernels import RBF, Exponential
 
 
 def random_context():
@@ -97,3 +97,14 @@ def test_an_error_that_speaks_of_types_is_passed_on_where_no_other_type_helps():
 
     with pytest.raises(RuntimeError, match=r"^unknown type of kernel$"):
         WeightedSoftmaxTD(kernel, 5).fit(random_context())
+
+
+@pytest.mark.parametrize("temperature", [-0.1, 0.0])
+def test_a_temperature_that_training_has_left_below_0_is_refused(temperature):
+    kernel = Exponential(0.05).requires_grad_(True)
+    optimiser = torch.optim.SGD(kernel.parameters(), lr=1.0)
+    (kernel.temperature * (0.05 - temperature)).backward()
+    optimiser.step()
+    for evaluator in (WeightedSoftmaxTD(kernel, 3), KernelTD(kernel, 3)):
+        with pytest.raises(ValueError, match="temperature: expected a positive number, got"):
+            evaluator.fit(random_context())

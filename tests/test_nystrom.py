@@ -190,3 +190,39 @@ def test_values_that_leave_the_possible_ones_are_an_error_as_without_landmarks()
     for approximation in (None, Nystrom(1_000)):
         with pytest.raises(DivergenceError, match="values leave 10 times r_max"):
             WeightedSoftmaxTD(RBF(0.5), 60, approximation=approximation).fit(context)
+
+
+def with_rare_rewards(seed, distance, n=1_500):
+    """States in a square; 18 transitions lead far from it, to a small place whose six states have all the rewards."""
+    rng = np.random.default_rng(seed)
+    states = torch.as_tensor(rng.uniform(-1, 1, (n, 2)))
+    after = (states + 0.1 * torch.as_tensor(rng.normal(size=(n, 2)))).clamp(-1, 1)
+    states[:6], after[:24] = (distance + 0.05 * torch.as_tensor(rng.normal(size=(k, 2))) for k in (6, 24))
+    rewards = (torch.arange(n) < 6).double()
+    return Context(states, rewards, torch.full_like(rewards, 0.9), after)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD, KernelTD])
+@pytest.mark.parametrize("distance", [1.5, 5.0])
+def test_few_states_that_have_all_rewards_are_not_lost(seed, evaluator, distance):
+    context = with_rare_rewards(seed, distance)
+    expected = evaluator(RBF(0.3), 20).fit(context)(context.states)
+    found = evaluator(RBF(0.3), 20, approximation=Nystrom(50, seed)).fit(context)
+    assert relative(found(context.states), expected) < min(0.05, 2 * found.approximation_error)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD, KernelTD])
+def test_more_rare_states_than_can_be_landmarks_are_a_warning(seed, evaluator):
+    """Of 60 terminal states far from all others two have a reward, which landmarks and samples rarely have in them."""
+    rng = np.random.default_rng(seed)
+    states = torch.as_tensor(rng.uniform(-1, 1, (3_000, 2)))
+    states[:60, 0] = 5 + 5 * torch.arange(60)  # the farthest become landmarks, not the first ones
+    rewards, discounts = 1 + states[:, 1], torch.full((3_000,), 0.9)
+    rewards[:2], rewards[2:60], discounts[:60] = 1_000.0, 0.0, 0.0
+    context = Context(states, rewards, discounts.double(), states.roll(1, 0))
+    with pytest.warns(RuntimeWarning, match="take more landmarks than 50"):
+        found = evaluator(RBF(0.4), 20, approximation=Nystrom(50, seed)).fit(context)
+    assert found.approximation_error is not None
+    assert found.approximation_error > 0.5

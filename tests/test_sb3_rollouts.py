@@ -13,7 +13,7 @@ from icrl_envs import FixedPolicy
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3 import DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecNormalize
@@ -113,3 +113,57 @@ def test_discrete_actions_that_do_not_start_at_0_are_refused():
     shifted = gym.wrappers.TransformAction(env, lambda action: action - 1, spaces.Discrete(2, start=1))
     with pytest.raises(ValueError, match=r"env: expected discrete actions from 0 on, .* got Discrete\(2, start=1\)"):
         InContextPPO("MlpPolicy", shifted, device="cpu")
+
+
+def test_a_model_whose_own_environment_normalises_observations_is_refused_where_none_does():
+    def unbounded():  # as MuJoCo's are, so that bounds do not tell
+        free = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        return gym.wrappers.TransformObservation(gym.make("Pendulum-v1"), lambda x: x, free)
+
+    normal = gym.wrappers.NormalizeObservation(unbounded())
+    model = PPO("MlpPolicy", normal, n_steps=8, batch_size=8, device="cpu").learn(8)
+    for env in (unbounded(), gym.vector.SyncVectorEnv([unbounded] * 2)):
+        with pytest.raises(ValueError, match=r"policy: .* NormalizeObservation makes .* wrap this environment"):
+            collect(env, gamma=0.9, seed=0, num_steps=5, policy=model)
+    normal.update_running_mean = False
+    collect(normal, gamma=0.9, seed=0, num_steps=5, policy=model)
+    vector = gym.wrappers.vector.NormalizeObservation(gym.vector.SyncVectorEnv([unbounded] * 2))
+    vector.update_running_mean = False
+    for each in (vector, gym.vector.SyncVectorEnv([lambda: normal])):
+        collect(each, gamma=0.9, seed=0, num_steps=5, policy=model)
+
+
+class Goal(gym.Env):
+    """Reaches a goal on a line, or not; observations as hindsight replay has them."""
+
+    parts = ("observation", "achieved_goal", "desired_goal")
+    observation_space = spaces.Dict({name: spaces.Box(-9, 9, (1,)) for name in parts})
+    action_space = spaces.Box(-2, 2, (1,))
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.goal, self.steps = 0.0, self.np_random.normal(), 0
+        return self.observe(), {}
+
+    def step(self, action):
+        self.at, self.steps = self.at + float(action[0]), self.steps + 1
+        return self.observe(), float(-abs(self.at - self.goal)), False, self.steps == 5, {}
+
+    def observe(self):
+        numbers = (self.at, self.at, self.goal)
+        return {name: np.array([x], np.float32) for name, x in zip(self.parts, numbers, strict=True)}
+
+    def compute_reward(self, achieved, desired, info):
+        return -np.abs(achieved - desired)[..., 0]
+
+
+def test_a_model_of_hindsight_replay_is_loaded_without_its_environment(tmp_path):
+    saved = SAC(
+        "MultiInputPolicy", Goal(), replay_buffer_class=HerReplayBuffer, learning_starts=9, device="cpu", seed=0
+    )
+    saved.learn(12).save(tmp_path / "model")
+    contexts = [
+        collect(Goal(), gamma=0.9, seed=0, num_steps=12, policy=each)
+        for each in (saved, load_model(tmp_path / "model"))
+    ]
+    assert torch.equal(contexts[0].states, contexts[1].states)

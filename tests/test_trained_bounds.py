@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 from icrl_agents import collect_episodes
+from icrl_agents.control import PPOConfig, ppo
+from icrl_agents.evaluators import TabularTD
 from icrl_envs import FixedPolicy
 
 
@@ -30,7 +32,7 @@ def test_a_model_whose_actions_had_other_bounds_in_training_is_refused():
         collect_episodes(env, num_steps=9, seed=0, policy=Trained(env))[0].rewards
         for env in (plain, scaled)  # the same torque
     ]
-    np.testing.assert_array_equal(*own)
+    np.testing.assert_array_equal(own[0], own[1])
 
 
 def test_a_model_whose_observations_had_other_bounds_in_training_is_told_of():
@@ -39,3 +41,71 @@ def test_a_model_whose_observations_had_other_bounds_in_training_is_told_of():
     with pytest.warns(UserWarning, match="policy: the model was trained with observation_space"):
         FixedPolicy(plain, Trained(scaled))
     FixedPolicy(plain, Trained(plain))
+
+
+def test_an_actor_of_ppo_has_the_bounds_that_it_was_trained_with():
+    plain = gym.make("Pendulum-v1")
+    scaled = gym.wrappers.RescaleAction(gym.make("Pendulum-v1"), np.float32(-1.0), np.float32(1.0))
+    settings = {"total_steps": 4, "seed": 0, "config": PPOConfig(rollout_steps=4)}
+    actor = ppo(scaled, TabularTD(num_sweeps=1), **settings).actor
+    for env in (plain, gym.make_vec("Pendulum-v1", 2, vectorization_mode="sync")):
+        with pytest.raises(ValueError, match="policy: the model was trained with action_space"):
+            collect_episodes(env, num_steps=3, seed=0, policy=actor)
+    collect_episodes(scaled, num_steps=3, seed=0, policy=actor)
+
+
+def test_a_model_of_other_kinds_or_numbers_of_actions_or_observations_is_refused():
+    box, discrete = gym.make("Pendulum-v1"), gym.make("CartPole-v1")
+    counted = gym.wrappers.DiscretizeAction(box, 5, multidiscrete=True)  # one of 0 … 4 would be taken for a torque
+    three = gym.wrappers.TransformAction(discrete, lambda action: min(action, 1), gym.spaces.Discrete(3))
+    for trained, env in ((counted, box), (discrete, three)):
+        for each in (env, gym.vector.SyncVectorEnv([lambda env=env: env])):
+            with pytest.raises(ValueError, match="policy: the model was trained with action_space"):
+                collect_episodes(each, num_steps=3, seed=0, policy=Actions(trained))
+        assert len(collect_episodes(trained, num_steps=3, seed=0, policy=Actions(trained))[0]) == 3
+    grids = [gym.wrappers.TransformObservation(box, lambda x: 0, gym.spaces.Discrete(n)) for n in (64, 16)]
+    with pytest.raises(ValueError, match="policy: the model was trained with observation_space"):
+        FixedPolicy(grids[1], Actions(grids[0]))
+
+
+class Actions(Trained):
+    """Takes the first of its actions everywhere."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False):
+        return np.zeros((*np.shape(observation)[:-1], *self.action_space.shape), np.int64), state
+
+
+class Masked(Actions):
+    """Is told which actions are allowed, as sb3-contrib's MaskablePPO."""
+
+    def predict(self, observation, state=None, episode_start=None, deterministic=False, action_masks=None):
+        return super().predict(observation)
+
+
+def test_a_model_whose_actions_are_masked_is_refused_as_it_would_choose_among_all():
+    env = gym.make("CartPole-v1")
+    model = Masked(env)
+    for each in (env, gym.vector.SyncVectorEnv([lambda: env])):
+        with pytest.raises(ValueError, match=r"policy: .* takes action_masks; pass lambda observation, rng"):
+            collect_episodes(each, num_steps=3, seed=0, policy=model)
+    policy = lambda observation, rng: model.predict(observation, action_masks=np.array([True, False]))[0]  # noqa: E731
+    assert len(collect_episodes(env, num_steps=3, seed=0, policy=policy)[0]) == 3
+
+
+def test_a_function_whose_second_parameter_is_another_setting_is_not_given_the_generator_for_it():
+    env, weights, stream = gym.make("CartPole-v1"), np.ones(4), np.random.default_rng(0)
+    for policy in (
+        lambda observation, deterministic=False: int(bool(deterministic)),
+        lambda observation, action=1: action,
+        lambda observation, weights=weights: int(weights @ observation > 0),
+    ):
+        with pytest.raises(TypeError, match=r"policy must be a callable \(observation, rng\) -> action"):
+            collect_episodes(env, num_steps=3, seed=0, policy=policy)
+    for policy in (
+        lambda observation, rng=None: int(np.random.default_rng(rng).integers(2)),
+        lambda observation, rng=stream: int(rng.integers(2)),
+        lambda *both: int(both[1].integers(2)),
+        lambda observation, *rest: int(rest[0].integers(2)),
+        lambda observation, rng, action=1: action,
+    ):
+        assert len(collect_episodes(env, num_steps=3, seed=0, policy=policy)[0]) == 3

@@ -43,7 +43,8 @@ def collect(
 
     Args:
         env: A single or a vector environment.
-        gamma: Discount γ in [0, 1] of every transition that does not terminate.
+        gamma: Discount γ in [0, 1] of every transition that does not terminate, whatever an environment was made with:
+            exact values by ``env.unwrapped.process.values()`` are those of its own γ.
         seed: As of ``collect_episodes``.
         num_steps: As of ``collect_episodes``.
         num_episodes: As of ``collect_episodes``.
@@ -108,7 +109,8 @@ def collect_episodes(
         policy: None for random actions; a callable ``(observation, rng) -> action``, asked for each copy; a
             Stable-Baselines3 model, asked for all copies at once by ``predict(..., deterministic=True)``, so that its
             actions are those for a single one up to rounding; or a scripted policy with ``get_action(observation)``.
-            Actions for a box are clipped to its bounds.
+            Actions for a box are clipped to its bounds. One that was trained for another environment is refused, as by
+            ``FixedPolicy``.
         max_episode_steps: Length T ≥ 1 at which an episode is cut, as truncated, and the next one begins; for single
             environments and vector environments that do not reset themselves.
         keep_actions: Whether the episodes keep their actions, flattened as observations are.
@@ -208,7 +210,7 @@ def _actions(
     if policy is None:
         functions = [_random_action(space, rng) for rng in streams]
     else:
-        functions = [action_function(policy, copies)] * copies.num_envs
+        functions = [action_function(policy, copies._env)] * copies.num_envs
     latest: list[Any] = [None] * copies.num_envs
 
     def act(observations: Sequence[Any], heeded: Sequence[bool]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -124,17 +125,29 @@ class VectorCopies:
         """Takes an action in each copy; copies that are about to restart ignore theirs.
 
         Raises:
-            ValueError: If there is not one real number as the reward of each, a flag is neither true nor false, or a
-                final observation is missing.
+            ValueError: If there is not one real number as the reward of each, a flag is neither true nor false, a
+                final observation is missing, or one shows another autoreset mode than the environment names.
         """
         batch = concatenate(self.action_space, actions, create_empty_array(self.action_space, self.num_envs))
         self._batch, rewards, terminated, truncated, info = self._env.step(batch)
         terminated, truncated = _flags(terminated, truncated, self.num_envs)
         observations = self._each(self._batch)
         next_observations = observations
+        ended = np.flatnonzero(np.logical_or(terminated, truncated)).tolist()
+        final = _finals(ended, info)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            final = _finals(np.logical_or(terminated, truncated), info)
+            if len(final) < len(ended):
+                raise ValueError(
+                    "env: expected info['final_obs'] with the final observations, as in autoreset mode SAME_STEP, got "
+                    "none."
+                )
             next_observations = [_typed(final[i], seen) if i in final else seen for i, seen in enumerate(observations)]
+        elif not all(_equal(_typed(last, observations[i]), observations[i]) for i, last in final.items()):
+            raise ValueError(
+                f"env: expected mode {self.autoreset_mode.name}, as metadata['autoreset_mode'] says, got final "
+                "observations in info and others in their place; copies that restart in the same step are in mode "
+                "SAME_STEP."
+            )
         return Step(observations, next_observations, _rewards(rewards, self.num_envs), terminated, truncated)
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401
@@ -210,15 +223,16 @@ def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - of any space
     return np.array_equal(one, other) or np.array_equal(one, other, equal_nan=True)
 
 
-def _finals(ended: np.ndarray, info: Any) -> dict[int, Any]:  # noqa: ANN401
-    """The final observation of each copy that has ended."""
-    numbers = np.flatnonzero(ended).tolist()
-    listed = isinstance(info, list)  # one for each copy, by gymnasium.wrappers.vector.DictInfoToList
-    if numbers and not (all("final_obs" in info[i] for i in numbers) if listed else "final_obs" in info):
-        raise ValueError(
-            "env: expected info['final_obs'] with the final observations, as in autoreset mode SAME_STEP, got none."
-        )
-    return {i: info[i]["final_obs"] if listed else info["final_obs"][i] for i in numbers}
+def _finals(ended: Sequence[int], info: Any) -> dict[int, Any]:  # noqa: ANN401
+    """The final observations of copies that have ended, as far as ``info`` has them, by their new name or the old."""
+    found = {}
+    for i, name in itertools.product(ended, ("final_observation", "final_obs")):
+        listed = isinstance(info, list)  # one for each copy, by gymnasium.wrappers.vector.DictInfoToList
+        given = info[i] if listed else info
+        final = (given[name] if listed else given[name][i]) if name in given else None
+        if final is not None:
+            found[i] = final
+    return found
 
 
 def _typed(observation: Any, like: Any) -> Any:  # noqa: ANN401 - of one space

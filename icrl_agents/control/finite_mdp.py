@@ -37,6 +37,9 @@ class Optimum:
 class Experience:
     """n transitions (s, a, R, s′), in any order.
 
+    None of them ends: where a log has terminal states, add one transition of each action from such a state to itself,
+    with reward 0.
+
     Args:
         states: s, integers ``(n,)`` in 0 … S − 1.
         actions: a, integers ``(n,)`` in 0 … A − 1.

@@ -19,6 +19,7 @@ from icrl_agents.context import Context
 from icrl_agents.diagnostics.expected_update import FiniteChain, expected_updates
 from icrl_agents.error_dynamics import largest_eigenvalue
 from icrl_agents.kernels import Kernel
+from icrl_agents.notices import warn
 
 
 class Diagonality(NamedTuple):
@@ -35,7 +36,8 @@ def kernel_diagonality(matrix: Tensor, mask: Tensor | None = None) -> Diagonalit
         matrix: M, ``(*batch, S, S)`` from ``attention_matrix``, or ``(*batch, D′, D)`` of an ``ExpectedUpdate``. In
             the former of a context each transition is its own key, so that n visits of a state share its attention;
             the latter counts them as one state.
-        mask: The states that count, ``(*batch, S)``; default all.
+        mask: The states that count, ``(*batch, S)``; default all. Of a padded batch it is the batch's own, else the
+            padding, which keeps nothing to itself, makes the least of them 0; that is warned of.
 
     Raises:
         ValueError: If the matrix has no entry, no state counts, or one that counts has NaN or inf.
@@ -52,6 +54,12 @@ def kernel_diagonality(matrix: Tensor, mask: Tensor | None = None) -> Diagonalit
     if not bool(counted.any(-1).all()):
         raise ValueError("mask: expected at least one state that counts, got none.")
     finite("matrix", diagonal.masked_fill(~counted, 0.0), " on its diagonal")
+    if mask is None and bool(_apart(matrix.detach()).any()):
+        warn(
+            "matrix: counts states that neither listen nor are listened to, as padding; take mask=context.mask.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     minimum = diagonal.masked_fill(~counted, float("inf")).amin(-1)
     return Diagonality(minimum, diagonal.masked_fill(~counted, 0.0).sum(-1) / counted.sum(-1))
 
@@ -110,6 +118,12 @@ def spectral_radius(source: FiniteChain | Context, kernel: Kernel, step_size: fl
     """
     operators = [update.td_error_operator(step_size) for update in expected_updates(source, kernel)]
     return _over_batch(source, [largest_eigenvalue(operator) for operator in operators])
+
+
+def _apart(matrix: Tensor) -> Tensor:
+    """Where row and column i are 0, ``(*batch, S)``."""
+    count = min(matrix.shape[-2:])
+    return (matrix == 0).all(-1)[..., :count] & (matrix == 0).all(-2)[..., :count]
 
 
 def _counted(mask: Tensor, diagonal: Tensor) -> Tensor:

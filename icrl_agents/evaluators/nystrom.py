@@ -23,7 +23,7 @@ from icrl_agents.blockwise import LARGEST_MATRIX
 from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import Bounded, check_convergence
-from icrl_agents.evaluators.landmarks import Landmarks, far_finals, finals, inverse_root
+from icrl_agents.evaluators.landmarks import ROWS, Landmarks, far_finals, finals, inverse_root, with_unreached
 from icrl_agents.evaluators.systems import in_double
 from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
 from icrl_agents.magnitudes import power_of_two
@@ -33,7 +33,9 @@ from icrl_envs import arguments
 
 LARGEST_ERROR = 0.2
 """Estimated relative errors above it are a warning."""
-_ROWS = 4_096
+
+_LOST, _MISSED = 0.5, 10.0
+"""Errors of states that landmarks may have lost count above this one, or where a sample's is so many times smaller."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +43,15 @@ class Nystrom:
     """Landmarks for contexts so long that every transition cannot be compared with every other.
 
     The time of a fit is O(n m² + L m²) instead of O(L n²), its memory O(n L + m²). The relative error of the values is
-    estimated on a sample of the context's states, and of the final observations that it bootstraps from, and told in
+    estimated on a sample of the context's states, of the final observations that it bootstraps from, and of the states
+    that carry TD errors far from every landmark, if there that is lost which the first sample misses, and told in
     ``ValueFunction.approximation_error``: that of the last sweep, of which a few may add up. Sweeps run in float64.
 
     Args:
         landmarks: m ≥ 1, distinct states of the context, drawn at random: more for a narrower kernel; all if fewer.
+            Up to a tenth more are those that are out of reach of all of these, the farthest first.
         seed: Of the draws.
-        sample: Number of states, and of final observations, on which the error is estimated, ≥ 1, drawn at random;
-            all if fewer.
+        sample: Size of each sample on which the error is estimated, ≥ 1, drawn at random; all if fewer.
     """
 
     landmarks: int = 500
@@ -83,9 +86,10 @@ class Nystrom:
         for _ in range(int(num_sweeps)):
             a_history.append(a)
             a = a + alpha * (b + C @ a)
-        w = _coefficients(landmarks, context, torch.stack([*a_history, a]), alpha).to(given.dtype)
+        w, lost = _coefficients(landmarks, context, torch.stack([*a_history, a]), alpha)
+        w = w.to(given.dtype)
         attention = _exact(rule).bind(given.states, given.mask)
-        error = self._error(landmarks, attention, context, w[-1], a, generator)
+        error = self._error(landmarks, attention, context, w[-1], a, lost, generator)
         if not error <= LARGEST_ERROR:
             warn(
                 f"approximation: estimated relative error {error:.2g} of the values; take more landmarks than "
@@ -105,13 +109,13 @@ class Nystrom:
         kernel = bind_kernel(rule.kernel, states, torch.ones_like(states[:, 0], dtype=torch.bool))
         distinct = states[group_rows(states).first]
         chosen = torch.randperm(len(distinct), generator=generator)[: self.landmarks].to(states.device)
-        Z = distinct[chosen]
+        Z, sums = with_unreached(kernel, distinct[chosen], states)
         kappa = kernel_matrix(kernel, Z, Z)
         check_finite(kappa)
         B = inverse_root(kappa)
         far = torch.empty(0, dtype=torch.long, device=states.device)
         landmarks = Landmarks(kernel, Z, B, None, far, states.new_empty(0, len(context)))
-        mass = B @ (B.mT @ sum(kernel_matrix(kernel, block, Z).sum(0) for block in states.split(_ROWS)))
+        mass = B @ (B.mT @ sums)
         if isinstance(rule, SoftmaxAttention):
             far = far_finals(kernel, Z, context, min(len(Z), LARGEST_MATRIX // (8 * len(context))))
             exact = rule.bind(context.states, context.mask)(context.points[far])
@@ -121,7 +125,7 @@ class Nystrom:
         if alpha == "auto" and getattr(kernel, "positive", False):
             alpha = (
                 1.0
-                / torch.stack([(kernel_matrix(kernel, block, Z) @ mass).amax() for block in states.split(_ROWS)]).amax()
+                / torch.stack([(kernel_matrix(kernel, block, Z) @ mass).amax() for block in states.split(ROWS)]).amax()
             )
         elif alpha == "auto":
             alpha = stable_step_size(kernel, context.states, context.mask)
@@ -146,33 +150,56 @@ class Nystrom:
         context: Context,
         w: Tensor,
         a: Tensor,
+        lost: Tensor,
         generator: torch.Generator,
     ) -> float:
         """‖Φ a − K w‖ / ‖K w‖ over a sample of states, or over one of final observations where it is larger there.
 
-        It is 0 where the sweeps were those of the exact kernel.
+        A third sample is drawn by what the landmarks may have lost, so that the few states that carry TD errors far
+        from every landmark are in it; it counts where most of their values is lost, or an error that the first sample
+        has missed, relative to the values of the first if these are larger. It is 0 where the sweeps were those of the
+        exact kernel.
         """
-        sets = [points for points in (context.mask.nonzero()[:, 0], finals(context)) if len(points) > 0]
-        return max(self._gap(landmarks, attention, context, points, w, a, generator) for points in sets)
-
-    def _gap(
-        self,
-        landmarks: Landmarks,
-        attention: BoundAttention,
-        context: Context,
-        points: Tensor,
-        w: Tensor,
-        a: Tensor,
-        generator: torch.Generator,
-    ) -> float:
-        if self.sample < len(points):
-            points = points[torch.randint(len(points), (self.sample,), generator=generator).to(points.device)]
         w, a = w.detach(), a.detach()
-        exact = attention.expand(context.points[points].to(w), w[:, None])[:, 0].detach().double()
-        unit = power_of_two(exact)  # so that no square leaves the type's range
-        size = (exact / unit).norm().clamp(min=torch.finfo(exact.dtype).tiny)
-        rows = landmarks.rows(context, points)[1].detach()
-        return float(((rows @ (landmarks.B.detach() @ a) - exact) / unit).norm() / size)
+        sets = [self._some(points, generator) for points in (context.mask.nonzero()[:, 0], finals(context))]
+        sets.append(_draws(lost * (w.double().abs() / power_of_two(w.double())), self.sample, generator))
+        (states, v), ends, risked = (_values(landmarks, attention, context, points, w, a) for points in sets)
+        usual, few = _gap(states, v), _gap(*risked, least=v)
+        counts = (few > _LOST) | (few > _MISSED * usual)
+        return float(torch.stack([usual, _gap(*ends), few * counts]).max())
+
+    def _some(self, points: Tensor, generator: torch.Generator) -> Tensor:
+        if self.sample >= len(points):
+            return points
+        return points[torch.randint(len(points), (self.sample,), generator=generator).to(points.device)]
+
+
+def _values(
+    landmarks: Landmarks, attention: BoundAttention, context: Context, points: Tensor, w: Tensor, a: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Φ a and K w at some points, ``(b,)``."""
+    if len(points) == 0:
+        return w.double()[points], w.double()[points]
+    exact = attention.expand(context.points[points].to(w), w[:, None])[:, 0].detach().double()
+    return landmarks.rows(context, points)[1].detach() @ (landmarks.B.detach() @ a), exact
+
+
+def _gap(found: Tensor, exact: Tensor, least: Tensor | None = None) -> Tensor:
+    """Their distance over the size of ``exact (b,)``, or of ``least`` if larger, root mean squares; 0 where b = 0."""
+    if len(exact) == 0:
+        return exact.new_zeros(())
+    compared = [exact] if least is None else [exact, least]
+    unit = power_of_two(torch.cat(compared))  # so that no square leaves the type's range
+    size = torch.stack([(each / unit).square().mean().sqrt() for each in compared]).amax()
+    return ((found - exact) / unit).square().mean().sqrt() / size.clamp(min=torch.finfo(exact.dtype).tiny)
+
+
+def _draws(risks: Tensor, number: int, generator: torch.Generator) -> Tensor:
+    """Indices drawn with probabilities in proportion to squares, as they are best for a sum of squared errors."""
+    sums = (risks / power_of_two(risks)).square().cumsum(0)
+    drawn = torch.rand(min(number, len(risks)), generator=generator, dtype=torch.float64).to(sums.device) * sums[-1]
+    found = torch.searchsorted(sums, drawn, right=True)
+    return found[found < len(risks)]  # none where nothing is at risk
 
 
 def _exact(rule: Attention) -> Attention:
@@ -182,8 +209,8 @@ def _exact(rule: Attention) -> Attention:
 
 def _blocks(context: Context) -> Iterator[tuple[slice, Tensor, Tensor, Tensor]]:
     """Blocks of transitions: their slice, the indices of the points that they need, where x_k and x′_k are there."""
-    for first in range(0, len(context), _ROWS):
-        block = slice(first, min(first + _ROWS, len(context)))
+    for first in range(0, len(context), ROWS):
+        block = slice(first, min(first + ROWS, len(context)))
         own = torch.arange(block.start, block.stop, device=context.device)
         needed, place = torch.unique(torch.cat([own, context.successors[block]]), return_inverse=True)
         yield block, needed, place[: len(own)], place[len(own) :]
@@ -201,13 +228,15 @@ def _moments(landmarks: Landmarks, context: Context) -> tuple[Tensor, Tensor]:
     return landmarks.B.mT @ C @ landmarks.B, landmarks.B.mT @ b
 
 
-def _coefficients(landmarks: Landmarks, context: Context, a: Tensor, alpha: float | Tensor) -> Tensor:
-    """w^ℓ = α Σ_{t<ℓ} (R + (γΦ′ − Φ) a_t) for ℓ = 0 … L, ``(L+1, n)``, of ``a (L+1, r)``."""
+def _coefficients(landmarks: Landmarks, context: Context, a: Tensor, alpha: float | Tensor) -> tuple[Tensor, Tensor]:
+    """w^ℓ = α Σ_{t<ℓ} (R + (γΦ′ − Φ) a_t) for ℓ = 0 … L, ``(L+1, n)``, of ``a (L+1, r)``; what of each may be lost."""
     sums = torch.nn.functional.pad(a[:-1].cumsum(0), (0, 0, 1, 0))
     depths = torch.arange(len(sums), device=a.device).to(a)[:, None]
-    w = a.new_empty((len(sums), len(context)))
+    w, lost = a.new_empty((len(sums), len(context))), []
     for block, points, own, following in _blocks(context):
-        values = (landmarks.B @ sums.mT).mT @ landmarks.rows(context, points)[1].mT
+        kappa, features = landmarks.rows(context, points)
+        values = (landmarks.B @ sums.mT).mT @ features.mT
         errors = depths * context.rewards[block] + context.discounts[block] * values[:, following] - values[:, own]
         w[:, block] = alpha * errors.masked_fill(~context.mask[block], 0.0)
-    return w
+        lost.append(landmarks.lost(context.points[points], kappa)[own])
+    return w, torch.cat(lost)

@@ -59,7 +59,9 @@ def unexplained_share(observations: np.ndarray, truth: GroundTruth) -> float:
 def hidden_share(truth: GroundTruth, other: GroundTruth) -> float:
     """½ E[(v(s) − v(s′))²] / Var(v) over pairs of states that look the same: what the observation cannot tell.
 
-    What the standard errors put into the squares is taken away; with few continuations it may so come out negative.
+    What the noise of both puts into the squares is taken away, s² + s′² − 2 k c/(n n′), with c the covariance of the
+    first k = min(n, n′) returns of both: it is 0 up to chance, but where continuations of s and s′ had the same seed.
+    With few continuations the share may so come out negative.
 
     Args:
         truth: Values of states s.
@@ -77,7 +79,13 @@ def hidden_share(truth: GroundTruth, other: GroundTruth) -> float:
         )
     if not np.array_equal(truth.observations, other.observations):
         raise ValueError("other: expected states with the same observations, got other ones.")
-    noise = np.square(truth.standard_errors) + np.square(other.standard_errors)
+    pairs = min(truth.continuations, other.continuations)
+    first, second = (
+        each.returns[:, :pairs] - each.returns[:, :pairs].mean(1, keepdims=True) for each in (truth, other)
+    )
+    covariance = (first * second).sum(1) / (pairs - 1)
+    shared = 2 * pairs * covariance / (truth.continuations * other.continuations)
+    noise = np.square(truth.standard_errors) + np.square(other.standard_errors) - shared
     half = 0.5 * float((np.square(truth.values - other.values) - noise).mean())
     return half / truth.value_variance if truth.value_variance > 0 else float("nan")
 

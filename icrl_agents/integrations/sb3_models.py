@@ -37,8 +37,11 @@ _REPLACED = {
     **dict.fromkeys(("lr_schedule", "clip_range", "exploration_schedule"), 0.0),
     "clip_range_vf": None,
     "buffer_size": 1,
+    "replay_buffer_class": None,
+    "replay_buffer_kwargs": {},
 }
-"""What prediction does not need: schedules of the training, which were pickled, and room for its transitions."""
+"""What prediction does not need: schedules of the training, which were pickled, and room for its transitions,
+which for hindsight replay would need the environment."""
 
 
 def load_model(path: str | Path) -> Any:  # noqa: ANN401 - a model of a library that need not be there

@@ -72,7 +72,12 @@ class Exponential(nn.Module):
         self.temperature = nn.Parameter(tensor, requires_grad=False)
 
     def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
-        """Returns the kernel with τ as it is now."""
+        """Returns the kernel with τ as it is now; raises ValueError if training has left it at 0 or below."""
+        if not bool(self.temperature > 0):
+            raise ValueError(
+                f"temperature: expected a positive number, got {self.temperature.item():.4g}, as an optimiser may "
+                "leave it; take shorter steps, or train its logarithm in a kernel of your own."
+            )
         return holding(self, temperature=self.temperature)
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -66,7 +67,20 @@ def _collected(config: EvaluateConfig, env: gym.Env[Any, Any], policy: Any) -> d
             for i, episode in enumerate(collected[seed]):
                 episode_arrays(i, episode)
             check_returns(config, collected[seed][config.context_episodes :])
+    if seen := [str(seed) for seed, episodes in collected.items() if _repeats(config, episodes)]:
+        warnings.warn(
+            f"seed {', '.join(seen)}: every held-out episode is one of the context's again, as where neither policy nor"
+            " environment is random: errors are of states that were fitted on, and ± says nothing. Take a policy that "
+            "varies (--epsilon), or starts that do.",
+            stacklevel=2,
+        )
     return collected
+
+
+def _repeats(config: EvaluateConfig, episodes: Sequence[Episode]) -> bool:
+    """Whether each held-out episode is equal to one of the context's."""
+    whole = [(e.observations.tobytes(), e.rewards.tobytes(), e.terminated) for e in episodes]
+    return set(whole[config.context_episodes :]) <= set(whole[: config.context_episodes])
 
 
 def _evaluated(config: EvaluateConfig, collected: dict[int, list[Episode]]) -> Iterator[Result]:

@@ -38,6 +38,10 @@ def run(config: ImproveConfig) -> Summary:
         summary = Summary(rows)
         write_figure(rewards_figure(summary), config.out / "rewards.png")
         print(summary.table())
-        print(f"\nIn {config.out}: config.json, rows.csv, rewards.png,")
+        print(
+            f"\nMeans over {config.seeds} seed(s) ± standard errors; gains: geometric means. Gain in reward, and better"
+        )
+        print("in how many seeds: against before, on the same goals and with the same noise, or none.")
+        print(f"In {config.out}: config.json, rows.csv, rewards.png,")
         print(f"and {CELLS}, from which an interrupted run goes on.")
         return summary

@@ -1,0 +1,65 @@
+"""Which transitions continue the one before: its next state is their state, up to what a wide sum rounds."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from icrl_agents.notices import warn
+
+ROUNDING = 64
+"""Units in the last place of a row's largest number, within which encoders give back one and the same observation."""
+
+
+def equal_links(x: Tensor, x_next: Tensor, valid: Tensor) -> Tensor:
+    """Where ``next_states[k]`` equals ``states[k + 1]``, and both are there, ``(*batch, n)``."""
+    linked = torch.zeros_like(valid)
+    linked[..., :-1] = (x_next[..., :-1, :] == x[..., 1:, :]).all(-1) & valid[..., :-1] & valid[..., 1:]
+    return linked
+
+
+def are_rows_of_one(x: Tensor, x_next: Tensor) -> bool:
+    """Whether both are views of one tensor, ``x_next`` a row ahead of ``x``: equal rows are one row of it."""
+    one_base = x._base is not None and x._base is x_next._base and x.stride() == x_next.stride()
+    return one_base and x_next.storage_offset() == x.storage_offset() + x.stride(-2)
+
+
+def near_links(x: Tensor, x_next: Tensor, among: Tensor, *, columns: bool) -> Tensor:
+    """Where ``next_states[k]`` is ``states[k + 1]`` but for rounding, ``(*batch, n)``, of those in ``among``.
+
+    Numbers in float64 that float32 holds too were rounded to it; whole ones were not rounded.
+
+    Args:
+        x: x_k, ``(*batch, n, d)``.
+        x_next: x′_k, as large.
+        among: The transitions that may be, each followed by another one, ``(*batch, n)``.
+        columns: Whether a number may differ by no more than its column's largest one allows, too.
+    """
+    near, asked = torch.zeros_like(among), among[..., :-1]
+    before, after = x_next.detach()[..., :-1, :][asked], x.detach()[..., 1:, :][asked]
+    scale = torch.maximum(before.abs(), after.abs()).amax(-1, keepdim=True)
+    if columns:
+        largest = x.detach().abs().amax(-2, keepdim=True)
+        scale = torch.minimum(scale, largest.expand_as(x)[..., 1:, :][asked])
+    gaps = (before - after).abs()
+    near[..., :-1][asked] = (gaps <= ROUNDING * torch.finfo(torch.float32).eps * scale).all(-1)
+    kept = near[..., :-1][asked]  # few, as a rule
+    before, after, gaps, scale = before[kept], after[kept], gaps[kept], scale[kept].expand_as(gaps[kept])
+    narrow = ((before.float() == before) & (after.float() == after)).all(-1, keepdim=True)
+    unit = torch.where(narrow, torch.finfo(torch.float32).eps, torch.finfo(x.dtype).eps)
+    whole = ((before.round() == before) & (after.round() == after)).all(-1)
+    near[near.clone()] = (gaps <= ROUNDING * unit * scale).all(-1) & ~whole
+    return near
+
+
+def warn_of_rounding(x: Tensor, x_next: Tensor, unlinked: Tensor) -> None:
+    """Warns where transitions of ``unlinked (*batch, n)`` seem not to continue, which rounding alone hides."""
+    count = int(near_links(x, x_next, unlinked, columns=True).sum()) if bool(unlinked.any()) else 0
+    if count:
+        warn(
+            f"next_states: {count} differ from the state in the next row by rounding alone, as where an encoder is "
+            "asked for both apart, and are taken for others: returns and traces end there. Encode each observation "
+            "once, as for Context.from_episodes, or say which transitions continue by contiguous=.",
+            RuntimeWarning,
+            stacklevel=3,
+        )

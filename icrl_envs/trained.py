@@ -1,0 +1,106 @@
+"""What a policy was trained for, against the environment that it is to act in."""
+
+import contextlib
+import inspect
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
+
+
+def check_trained(policy: Any, env: Any) -> None:  # noqa: ANN401 (a model, and what it is to act in)
+    """Raise ValueError if a policy that says how it was trained would be another one in ``env``.
+
+    That is so where its own environment normalises observations and ``env`` does not, where it was trained with other
+    kinds of actions or observations, or numbers of them, where its actions had other bounds, as under
+    ``RescaleAction``, and where it needs masks of actions, which are not passed. Of other bounds of observations it is
+    warned.
+    """
+    _check_raw(policy, env)
+    _check_unmasked(policy)
+    for name in ("action_space", "observation_space"):
+        trained = getattr(policy, name, None)
+        given = getattr(env, f"single_{name}", getattr(env, name))
+        if not isinstance(trained, spaces.Space) or _same(trained, given):
+            continue
+        text = (
+            f"policy: the model was trained with {name} {trained}, the environment has {given}: where a wrapper made "
+            "the difference, wrap this environment as well."
+        )
+        if name == "action_space" or _kind(trained) != _kind(given):
+            raise ValueError(text)
+        warnings.warn(text, stacklevel=4)
+
+
+def _check_raw(model: Any, env: Any) -> None:  # noqa: ANN401
+    """Raise ValueError if the model's own environment normalises observations, as the one it is to act in does not."""
+    normaliser = getattr(model, "get_vec_normalize_env", lambda: None)()
+    if normaliser is not None and getattr(normaliser, "norm_obs", True):
+        raise ValueError(
+            "policy: expected a model of observations as they are, got one of what its VecNormalize makes of them; "
+            "pass lambda observation, rng: model.predict(normaliser.normalize_obs(observation), deterministic=True)[0] "
+            "with normaliser = model.get_vec_normalize_env()."
+        )
+    own = getattr(getattr(model, "get_env", lambda: None)(), "envs", ())  # workers, perhaps closed by now, have none
+    if any(isinstance(each, gym.Env) and _normalises(each) for each in own) and not _normalises(env):
+        raise ValueError(
+            "policy: expected a model of observations as they are, got one of what NormalizeObservation makes of them; "
+            "wrap this environment as well, with the obs_rms of the model's own and update_running_mean = False."
+        )
+
+
+def _check_unmasked(model: Any) -> None:  # noqa: ANN401
+    """Raise ValueError if the model is one that is told at each step which actions are allowed."""
+    parameters: Any = ()
+    with contextlib.suppress(AttributeError, TypeError, ValueError):  # not all that can be called has a signature
+        parameters = inspect.signature(model.predict).parameters
+    if "action_masks" in parameters:
+        raise ValueError(
+            "policy: expected a model that chooses among all actions, got one whose predict takes action_masks; pass "
+            "lambda observation, rng: model.predict(observation, deterministic=True, action_masks=MASKS)[0], MASKS "
+            "those of the environment at that time."
+        )
+
+
+def _normalises(env: Any) -> bool:  # noqa: ANN401
+    """Whether an environment, or a vector environment or each of its copies, is in ``NormalizeObservation``."""
+    if isinstance(env, gym.Env):
+        return env.has_wrapper_attr("obs_rms")
+    while isinstance(env, VectorWrapper):
+        if isinstance(env, gym.wrappers.vector.NormalizeObservation):
+            return True
+        env = env.env
+    return isinstance(env, (SyncVectorEnv, AsyncVectorEnv)) and all(env.call("has_wrapper_attr", "obs_rms"))
+
+
+def _same(space: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
+    """Whether two spaces are of one kind, with the same bounds but for rounding; shapes are for the model to refuse."""
+    bounds, others = _bounds(space), _bounds(other)
+    return _kind(space) == _kind(other) and all(map(_alike, bounds, others))
+
+
+def _kind(space: spaces.Space[Any]) -> Any:  # noqa: ANN401
+    """The kind of a space, with the numbers of its elements where they are counted."""
+    if isinstance(space, spaces.Dict):
+        return {name: _kind(part) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return [_kind(part) for part in space.spaces]
+    if isinstance(space, spaces.Discrete):
+        return "Discrete", int(space.n), int(space.start)
+    return type(space).__name__, getattr(space, "nvec", np.array(0)).tolist()
+
+
+def _bounds(space: spaces.Space[Any]) -> list[np.ndarray]:
+    """Bounds of a box, or of those within dictionaries and tuples."""
+    if isinstance(space, spaces.Box):
+        return [space.low, space.high]
+    if isinstance(space, spaces.Dict):  # by their names, whatever their order
+        return [each for _, part in sorted(space.spaces.items()) for each in _bounds(part)]
+    return [each for part in space.spaces for each in _bounds(part)] if isinstance(space, spaces.Tuple) else []
+
+
+def _alike(bound: np.ndarray, other: np.ndarray) -> bool:
+    return bound.shape != other.shape or np.allclose(bound, other)

@@ -1,0 +1,90 @@
+"""Next states that are the next row's states but for rounding, as an encoder gives them that is asked for both."""
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents import Context, Episode, kernels
+from icrl_agents.adaptive.folds import folds, subset
+from icrl_agents.evaluators import LSTD, MonteCarlo, TDLambda
+
+STEPS, GAMMA = 30, 0.9
+
+
+def encoded(dtype, rounded=True):
+    """Parts of a context of three trajectories, its next states a unit in the last place off, and its returns."""
+    rng = np.random.default_rng(0)
+    walks = torch.tensor(np.cumsum(rng.normal(size=(3, STEPS + 1, 2)), 1), dtype=dtype)
+    rewards = torch.zeros(3, STEPS, dtype=dtype)
+    rewards[:, -1] = 1.0
+    after = torch.nextafter(walks[:, 1:], torch.tensor(torch.inf, dtype=dtype)) if rounded else walks[:, 1:]
+    discounts = torch.full_like(rewards, GAMMA)
+    discounts[:, -1] = 0.0
+    parts = walks[:, :-1].flatten(0, 1), rewards.flatten(), discounts.flatten(), after.flatten(0, 1)
+    return parts, torch.tensor([GAMMA ** (STEPS - 1 - k) for k in range(STEPS)] * 3, dtype=torch.float64)
+
+
+def contiguous():
+    return (torch.arange(3 * STEPS) + 1) % STEPS > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_links_that_rounding_hides_are_told_of(dtype):
+    (states, rewards, discounts, after), _ = encoded(dtype)
+    for wider in (rewards, rewards.double()):  # which promotes float32 states
+        with pytest.warns(RuntimeWarning, match=rf"next_states: {3 * (STEPS - 1)} differ .* by rounding alone"):
+            context = Context(states, wider, discounts, after)
+        assert not bool(context.contiguous.any())
+    Context(*encoded(dtype, rounded=False)[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_told_to_continue_may_differ_by_rounding(dtype):
+    parts, returns = encoded(dtype)
+    context = Context(*parts, contiguous=contiguous())
+    torch.testing.assert_close(context.returns()[0].double(), returns, atol=1e-6, rtol=0)
+    assert torch.equal(context.next_states, parts[3]), "each keeps its own digits"
+    right = Context(*encoded(dtype, rounded=False)[0])
+    for evaluator in (MonteCarlo(kernels.Laplace(0.3)), TDLambda(0.9, num_sweeps=50), LSTD(ridge=0.1)):
+        torch.testing.assert_close(evaluator.fit(context)(parts[0]), evaluator.fit(right)(parts[0]), atol=1e-5, rtol=0)
+    for again in (
+        Context.concatenate([context, context]),
+        Context.stack([context, context], padding="left"),
+        subset(context, folds(context, 3)[1]),
+        context.to(dtype=torch.float64),
+    ):
+        assert int(again.contiguous.sum()) == int(again.mask.sum()) // STEPS * (STEPS - 1)
+
+
+def test_an_encoder_that_is_asked_for_states_and_next_states():
+    torch.manual_seed(0)
+    layers = torch.nn.Linear(17, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8)
+    encoder = torch.nn.Sequential(*layers).double().requires_grad_(False)
+    walk = torch.tensor(np.cumsum(np.random.default_rng(0).normal(size=(STEPS + 1, 17)) * 0.1, 0))
+    states, after = encoder(walk[:-1]), torch.cat([encoder(each[None]) for each in walk[1:]])
+    rewards, discounts = torch.eye(STEPS, dtype=torch.float64)[-1], torch.full((STEPS,), GAMMA, dtype=torch.float64)
+    told = Context(states, rewards, discounts, after, contiguous=torch.arange(STEPS) < STEPS - 1)
+    right = Context.from_episodes([Episode(encoder(walk).numpy(), rewards.numpy())], GAMMA)
+    torch.testing.assert_close(told.returns()[0], right.returns()[0], atol=1e-12, rtol=0)
+
+
+def test_states_that_only_look_alike_are_no_continuation_and_not_told_of():
+    count = 100
+    base = torch.arange(count, dtype=torch.float64)
+    for states, after in (
+        (base[:, None] + 1e6, base[:, None] + 1e6 + 3),  # whole numbers, which float32 holds
+        (1.7e9 + base[:, None] / 10, 1.7e9 + base[:, None] / 10 + 0.05),  # times in seconds
+        (torch.stack([base, torch.sin(base)], -1), torch.stack([base + 1, torch.sin(base + 1) + 1e-9], -1)),
+    ):
+        context = Context(states, torch.ones(count), torch.full((count,), 0.9), after)
+        assert not bool(context.contiguous.any())
+        with pytest.raises(ValueError, match="contiguous: True where"):
+            Context(states, torch.ones(count), torch.full((count,), 0.9), after, contiguous=torch.ones(count) > 0)
+    pressures = [torch.stack([torch.full((count,), 101_325.5), column], -1) for column in (base.sin(), base.cos())]
+    assert not bool(Context(pressures[0], torch.ones(count), torch.full((count,), 0.9), pressures[1]).contiguous.any())
+
+
+def test_ends_that_are_told_or_terminate_are_not_told_of():
+    (states, rewards, discounts, after), _ = encoded(torch.float64)
+    Context(states, rewards, discounts, after, contiguous=torch.zeros(3 * STEPS, dtype=torch.bool))
+    Context(states[:2], rewards[:2], torch.tensor([0.0, 0.9]), after[:2])
