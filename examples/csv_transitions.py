@@ -10,7 +10,7 @@ table = np.genfromtxt(Path(__file__).with_name("transitions.csv"), delimiter=","
 states = np.stack([table[name] for name in ("position", "velocity", "angle", "angular_velocity")], axis=1)
 following = np.stack([table[f"next_{name}"] for name in ("position", "velocity", "angle", "angular_velocity")], axis=1)
 discounts = 0.95 * (1.0 - table["terminated"])
-scale = states.std(axis=0)
+scale = np.where(np.ptp(states, axis=0) > 0, states.std(axis=0), 1.0)  # 1 where nothing varies
 context = Context(states / scale, table["reward"], discounts, following / scale)
 value = evaluators.WeightedSoftmaxTD(kernels.Laplace(0.5), num_sweeps=100).fit(context)
 
