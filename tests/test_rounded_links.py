@@ -88,3 +88,11 @@ def test_ends_that_are_told_or_terminate_are_not_told_of():
     (states, rewards, discounts, after), _ = encoded(torch.float64)
     Context(states, rewards, discounts, after, contiguous=torch.zeros(3 * STEPS, dtype=torch.bool))
     Context(states[:2], rewards[:2], torch.tensor([0.0, 0.9]), after[:2])
+
+
+def test_states_in_single_and_next_states_in_double_precision_are_told_of():
+    rng = np.random.default_rng(1)
+    walk = np.cumsum(rng.normal(size=(41, 3)), 0)
+    with pytest.warns(RuntimeWarning, match="next_states: 39 differ .* by rounding alone"):
+        Context(walk[:-1].astype(np.float32), np.ones(40), np.full(40, 0.9), walk[1:])
+    Context(walk[:-1].astype(np.float32), np.ones(40), np.full(40, 0.9), walk[1:].astype(np.float32))

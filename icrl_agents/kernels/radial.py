@@ -111,6 +111,8 @@ class RBF(_Radial):
 class Laplace(_Radial):
     """Laplace kernel κ(x, x′) = exp(−‖(x − x′)/ℓ‖) with the Euclidean norm, score −‖(x − x′)/ℓ‖.
 
+    It has no second derivatives where states coincide, and torch none of distances: take RBF for them.
+
     Args:
         length_scale: As of ``RBF``.
     """
