@@ -27,7 +27,8 @@ def are_rows_of_one(x: Tensor, x_next: Tensor) -> bool:
 def near_links(x: Tensor, x_next: Tensor, among: Tensor, *, columns: bool) -> Tensor:
     """Where ``next_states[k]`` is ``states[k + 1]`` but for rounding, ``(*batch, n)``, of those in ``among``.
 
-    Numbers in float64 that float32 holds too, on one side at least, were rounded to it; whole ones were not rounded.
+    Numbers in float64 that float32 holds too were rounded to it, as were ones that are the others in it; whole ones
+    were not rounded.
 
     Args:
         x: x_k, ``(*batch, n, d)``.
@@ -45,10 +46,11 @@ def near_links(x: Tensor, x_next: Tensor, among: Tensor, *, columns: bool) -> Te
     near[..., :-1][asked] = (gaps <= ROUNDING * torch.finfo(torch.float32).eps * scale).all(-1)
     kept = near[..., :-1][asked]  # few, as a rule
     before, after, gaps, scale = before[kept], after[kept], gaps[kept], scale[kept].expand_as(gaps[kept])
-    narrow = (before.float() == before).all(-1, keepdim=True) | (after.float() == after).all(-1, keepdim=True)
+    narrow = ((before.float() == before) & (after.float() == after)).all(-1, keepdim=True)
     unit = torch.where(narrow, torch.finfo(torch.float32).eps, torch.finfo(x.dtype).eps)
     whole = ((before.round() == before) & (after.round() == after)).all(-1)
-    near[near.clone()] = (gaps <= ROUNDING * unit * scale).all(-1) & ~whole
+    one_narrow = ((before.float() == after) | (after.float() == before)).all(-1)
+    near[near.clone()] = ((gaps <= ROUNDING * unit * scale).all(-1) | one_narrow) & ~whole
     return near
 
 

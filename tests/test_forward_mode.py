@@ -45,7 +45,7 @@ NEXT = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # of torch.func.jvp itself
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # of torch.func.jvp itself
 @pytest.mark.parametrize("evaluator", EVALUATORS, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("follow", NEXT.values(), ids=NEXT)
 @pytest.mark.parametrize("copies", [1, 20])
