@@ -107,7 +107,8 @@ def configured(**arguments):
 
 
 def adapted(**arguments):
-    return adaptive.AdaptiveTD(**arguments).fit(LONGER)(POINTS)
+    complete = LONGER.states, LONGER.rewards, 0.08 * LONGER.discounts, LONGER.next_states  # returns
+    return adaptive.AdaptiveTD(**arguments).fit(Context(*complete))(POINTS)
 
 
 CALLS: dict[str, Call] = {
@@ -147,7 +148,7 @@ CALLS: dict[str, Call] = {
             "evaluators": [evaluators.WeightedSoftmaxTD(KERNEL, 4)],
             "depths": (2, 4),
             "caution": 1.0,
-            "return_weight": 0.0,
+            "return_weight": 1.0,
         }
         | {"max_folds": 3},
     ),

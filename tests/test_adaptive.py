@@ -113,7 +113,8 @@ def test_what_shows_no_difference_leaves_the_default():
     assert choice.weights.tolist() == [1.0, 0.0, 0.0, 0.0]
     assert choice.reason == "default: no mixture beat it by 0.2 standard errors over 4 folds"
     endless = Context.from_episodes(episodes(), 1.0)
-    assert AdaptiveTD(BANK, DEPTHS, 0.2, return_weight=0.0).fit(endless).choice.return_errors.isnan().all()
+    with pytest.warns(RuntimeWarning, match="no return in it is complete"):
+        assert ADAPTIVE.fit(endless).choice.return_errors.isnan().all()
 
 
 def test_more_trajectories_than_folds_are_grouped():
@@ -205,7 +206,8 @@ def test_gradients_are_those_of_the_parts_with_the_weights_as_they_are():
     pieces = [
         Context(states[i : i + 10], rewards[i : i + 10], [0.9] * 10, states[i + 1 : i + 11]) for i in range(0, 40, 10)
     ]
-    value = AdaptiveTD(return_weight=0.0).fit(Context.concatenate(pieces))
+    with pytest.warns(RuntimeWarning, match="no return in it is complete"):
+        value = AdaptiveTD().fit(Context.concatenate(pieces))
     found = torch.autograd.grad(value([[0.3]]).sum(), rewards, retain_graph=True)[0]
     parts = zip(value.parts, value.choice.weights.split(2), strict=True)
     mixed = sum((part.by_depth([[0.3]], [80, 20]) * weights).sum() for part, weights in parts)

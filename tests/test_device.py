@@ -48,7 +48,7 @@ EVALUATORS = {
     "kernel LSTD": KernelLSTD(kernels.Laplace(0.5), 1e-3),
     "Monte-Carlo": MonteCarlo(kernels.ProductLaplace(0.5), 5),
     "tabular TD": TabularTD(20),
-    "adaptive TD": AdaptiveTD(default_bank(8), (2, 8), return_weight=0.0),
+    "adaptive TD": AdaptiveTD(default_bank(8), (2, 8)),
     "linear TD": LinearTD(5),
     "LSTD": LSTD(1e-3),
     "softmax transformer": constructions.weighted_softmax_td(kernels.Exponential(1.0), 8),
@@ -91,6 +91,7 @@ def assert_equal(found, expected, device):
     torch.testing.assert_close(found.detach().cpu(), expected.detach(), rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.filterwarnings("ignore:context. no return in it is complete:RuntimeWarning")
 @pytest.mark.parametrize("repeats", [False, True])
 @pytest.mark.parametrize("name", EVALUATORS)
 def test_values_are_the_same_on_every_device(device, name, repeats):

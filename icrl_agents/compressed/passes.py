@@ -35,9 +35,7 @@ def state_values(transformer: InContextTransformer, contexts: CompressedContexts
     """
     check_kind("transformer", transformer, InContextTransformer)
     check_kind("contexts", contexts, CompressedContexts)
-    values = unchecked_state_values(transformer, contexts)
-    if not bool(torch.isfinite(values.detach()).all()):
-        raise DivergenceError("values are not finite: the layers diverge, or scores overflow, on one of the contexts.")
+    values = finite_state_values(transformer, contexts)
     errors = None if prompt_of(transformer.blocks[0]) == "average_reward" else _td_errors(values.detach(), contexts)
     judge(transformer, contexts.context, contexts.points, values, errors)
     return values
@@ -47,6 +45,14 @@ def _td_errors(values: Tensor, contexts: CompressedContexts) -> Tensor:
     """δ_k of every transition, ``(B, n)``, doubled: ``fit``, which judges them, has those of one layer before."""
     before, after = values.gather(-1, contexts.path[:, :-1]), values.gather(-1, contexts.path[:, 1:])
     return 2.0 * (contexts.context.rewards + contexts.discounts * after - before)
+
+
+def finite_state_values(transformer: InContextTransformer, contexts: CompressedContexts) -> Tensor:
+    """``state_values``, but values that no policy has are let be: for measurements of layers that diverge."""
+    values = unchecked_state_values(transformer, contexts)
+    if not bool(torch.isfinite(values.detach()).all()):
+        raise DivergenceError("values are not finite: the layers diverge, or scores overflow, on one of the contexts.")
+    return values
 
 
 def unchecked_state_values(transformer: InContextTransformer, contexts: CompressedContexts) -> Tensor:

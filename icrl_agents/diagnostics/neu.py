@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from icrl_agents.arrays import check_kind
-from icrl_agents.compressed import CompressedContexts, sample_paths, state_values
+from icrl_agents.compressed import CompressedContexts, sample_paths
+from icrl_agents.compressed.passes import finite_state_values as state_values
 from icrl_agents.diagnostics.expected_update import FiniteChain, check_process
 from icrl_agents.transformer import InContextTransformer
 from icrl_envs import arguments
