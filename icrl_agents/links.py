@@ -46,11 +46,11 @@ def near_links(x: Tensor, x_next: Tensor, among: Tensor, *, columns: bool) -> Te
     near[..., :-1][asked] = (gaps <= ROUNDING * torch.finfo(torch.float32).eps * scale).all(-1)
     kept = near[..., :-1][asked]  # few, as a rule
     before, after, gaps, scale = before[kept], after[kept], gaps[kept], scale[kept].expand_as(gaps[kept])
-    narrow = ((before.float() == before) & (after.float() == after)).all(-1, keepdim=True)
+    narrow = (before.float() == before) & (after.float() == after)
     unit = torch.where(narrow, torch.finfo(torch.float32).eps, torch.finfo(x.dtype).eps)
-    whole = ((before.round() == before) & (after.round() == after)).all(-1)
-    one_narrow = ((before.float() == after) | (after.float() == before)).all(-1)
-    near[near.clone()] = ((gaps <= ROUNDING * unit * scale).all(-1) | one_narrow) & ~whole
+    one_narrow = (before.float() == after) | (after.float() == before)
+    whole = (before.round() == before) & (after.round() == after) & (gaps > 0)
+    near[near.clone()] = (((gaps <= ROUNDING * unit * scale) | one_narrow) & ~whole).all(-1)
     return near
 
 

@@ -16,7 +16,8 @@ from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError, DivergenceWarning
 from icrl_agents.error_dynamics import check_layers, is_suspect
-from icrl_agents.notices import warn
+from icrl_agents.notices import hearing, warn
+from icrl_agents.possible_values import check_possible
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
 from icrl_agents.weighted_context import weighted
 
@@ -214,7 +215,10 @@ def judge(
     if not (sweeps and getattr(layer, "expands", True)):
         return
     bounded = not isinstance(getattr(layer, "attention", None), KernelAttention)
-    if not is_suspect(context, values, errors, rewards, bounded):
+    with hearing() as heard:
+        if bounded:
+            check_possible(values.detach()[..., None], context)
+    if not (heard or is_suspect(context, values, errors, rewards, bounded)):
         return
     try:
         with torch.no_grad():
@@ -222,9 +226,7 @@ def judge(
     except DivergenceError:
         if not (torch.is_grad_enabled() and any(weight.requires_grad for weight in transformer.parameters())):
             raise
-        text = (
-            "the layers diverge on a context: values of weights that are trained are no policy's; fit says from where."
-        )
+        text = "the layers diverge on a context: values of trained weights are no policy's; fit says from where."
         warn(text, DivergenceWarning, stacklevel=5)
 
 

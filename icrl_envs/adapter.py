@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import spaces
 
 from icrl_envs import arguments
-from icrl_envs.comparison import Task, equal
+from icrl_envs.comparison import Held, Task, equal
 from icrl_envs.process import Process
 
 
@@ -73,11 +73,11 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
 
     @property
     def comparable_task(self) -> Task:
-        """What it runs, to be compared in another Python process; of a process that cannot be sent, class and seed."""
+        """What it runs, to be compared in another Python process; of a process that cannot be sent, what it holds."""
         try:
             pickle.dumps(self.process)
         except Exception:  # what pickle raises depends on what there is
-            return Task((type(self.process).__qualname__, self.task_seed))
+            return Task(Held(self.process), self.task_seed)
         return Task(self.process, self.task_seed)
 
     def reset(

@@ -19,6 +19,18 @@ class Task(NamedTuple):
     seed: int | None = None
 
 
+class Held:
+    """The numbers and strings that a process holds, in place of one that cannot be sent; it has no equality either.
+
+    Args:
+        process: The process.
+    """
+
+    def __init__(self, process: object) -> None:
+        held = {"": type(process).__qualname__, **getattr(process, "__dict__", {})}
+        self.__dict__ = {name: plain for name, value in held.items() if (plain := _plain(value)) is not None}
+
+
 def equal(process: object, other: object) -> bool | None:
     """Return whether two processes are equal; None of a class without an equality of its own, where it is not known."""
     if type(process) is not type(other):

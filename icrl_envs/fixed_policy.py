@@ -31,8 +31,9 @@ class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstruc
     Raises:
         TypeError: If ``env`` is not an environment or ``policy`` is none of these.
         ValueError: If ``policy`` is a model of observations that ``VecNormalize`` or ``NormalizeObservation``
-            normalised, as ``env`` does not, or was trained with other kinds or numbers of actions or observations, or
-            other bounds of actions, as under ``RescaleAction``. Other bounds of observations are warned of.
+            normalised, as ``env`` does not, or the other way round, or was trained with other kinds or numbers of
+            actions or observations, or other bounds of actions, as under ``RescaleAction``. Other bounds of
+            observations are warned of.
 
     Example:
         >>> def push_along(observation, rng):
@@ -136,7 +137,7 @@ def _takes_two(policy: object) -> bool:
 
 
 def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN401 (actions of any space)
-    """Return a policy's action as the space wants it: an int for a discrete one, clipped and cast for a box.
+    """Return a policy's action as the space wants it: an int for a discrete one, cast for many, clipped for a box.
 
     It is a copy, since a policy may return one array again and again, with another action in it.
 
@@ -160,4 +161,6 @@ def fitting_action(action: Any, space: spaces.Space[Any]) -> Any:  # noqa: ANN40
         return fitting
     if not space.contains(action):
         raise ValueError(f"the policy's action must be in {space}; got {action!r} of type {type(action).__name__}.")
+    if isinstance(space, (spaces.MultiBinary, spaces.MultiDiscrete)):  # models give bits as floats
+        return np.array(action, space.dtype)
     return int(action) if isinstance(space, spaces.Discrete) else copy.deepcopy(action)

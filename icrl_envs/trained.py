@@ -14,10 +14,10 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
 def check_trained(policy: Any, env: Any) -> None:  # noqa: ANN401 (a model, and what it is to act in)
     """Raise ValueError if a policy that says how it was trained would be another one in ``env``.
 
-    That is so where its own environment normalises observations and ``env`` does not, where it was trained with other
-    kinds of actions or observations, or numbers of them, where its actions had other bounds, as under
-    ``RescaleAction``, and where it needs masks of actions, which are not passed. Of other bounds of observations it is
-    warned.
+    That is so where its own environment normalises observations and ``env`` does not, or the other way round, where it
+    was trained with other kinds of actions or observations, or numbers of them, where its actions had other bounds, as
+    under ``RescaleAction``, and where it needs masks of actions, which are not passed. Of other bounds of observations
+    it is warned.
     """
     _check_raw(policy, env)
     _check_unmasked(policy)
@@ -36,7 +36,7 @@ def check_trained(policy: Any, env: Any) -> None:  # noqa: ANN401 (a model, and 
 
 
 def _check_raw(model: Any, env: Any) -> None:  # noqa: ANN401
-    """Raise ValueError if the model's own environment normalises observations, as the one it is to act in does not."""
+    """Raise ValueError if one of the model's own environment and ``env`` normalises observations, and the other not."""
     normaliser = getattr(model, "get_vec_normalize_env", lambda: None)()
     if normaliser is not None and getattr(normaliser, "norm_obs", True):
         raise ValueError(
@@ -44,12 +44,25 @@ def _check_raw(model: Any, env: Any) -> None:  # noqa: ANN401
             "pass lambda observation, rng: model.predict(normaliser.normalize_obs(observation), deterministic=True)[0] "
             "with normaliser = model.get_vec_normalize_env()."
         )
-    own = getattr(getattr(model, "get_env", lambda: None)(), "envs", ())  # workers, perhaps closed by now, have none
-    if any(isinstance(each, gym.Env) and _normalises(each) for each in own) and not _normalises(env):
+    trained = _trained_on_normalised(model)
+    if trained is None or trained == normalises(env):
+        return
+    if trained:
         raise ValueError(
             "policy: expected a model of observations as they are, got one of what NormalizeObservation makes of them; "
             "wrap this environment as well, with the obs_rms of the model's own and update_running_mean = False."
         )
+    raise ValueError(
+        "policy: expected a model of what NormalizeObservation makes of observations, got one of them as they are; "
+        "wrap the environment in FixedPolicy(..., policy) first, in NormalizeObservation after, and pass no policy."
+    )
+
+
+def _trained_on_normalised(model: Any) -> bool | None:  # noqa: ANN401
+    """Whether a model was trained on what ``NormalizeObservation`` makes of observations; None if not known."""
+    own = getattr(getattr(model, "get_env", lambda: None)(), "envs", ())  # workers, perhaps closed by now, have none
+    known = [normalises(each) for each in own if isinstance(each, gym.Env)]
+    return any(known) if known else getattr(model, "normalised", None)
 
 
 def _check_unmasked(model: Any) -> None:  # noqa: ANN401
@@ -65,7 +78,7 @@ def _check_unmasked(model: Any) -> None:  # noqa: ANN401
         )
 
 
-def _normalises(env: Any) -> bool:  # noqa: ANN401
+def normalises(env: Any) -> bool:  # noqa: ANN401
     """Whether an environment, or a vector environment or each of its copies, is in ``NormalizeObservation``."""
     if isinstance(env, gym.Env):
         return env.has_wrapper_attr("obs_rms")

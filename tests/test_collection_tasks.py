@@ -78,6 +78,8 @@ DIFFERENT = {
     "numbers in it": [lambda: ProcessEnv(Plain(1.0)), lambda: ProcessEnv(Plain(5.0))],
     "arrays in it": [lambda: ProcessEnv(Table(1.0, np.zeros(2))), lambda: ProcessEnv(Table(1.0, np.ones(2)))],
     "tensors in it": [lambda: ProcessEnv(Table(1.0, torch.zeros(2))), lambda: ProcessEnv(Table(1.0, torch.ones(2)))],
+    "numbers in what is not to be sent": [lambda: ProcessEnv(Unsent(1.0)), lambda: ProcessEnv(Unsent(5.0))],
+    "functions in it": [lambda: ProcessEnv(Plain(1.0, f=lambda x: x)), lambda: ProcessEnv(Plain(5.0, f=lambda x: x))],
     "one not of icrl_envs": [lambda: ProcessEnv(Constant(1.0)), lambda: Foreign()],
     "noise": [lambda: reach(noise="low"), lambda: reach(noise="high")],
 }
@@ -89,6 +91,7 @@ EQUAL = {
     "goals": [lambda: reach(split="train", task_seed=1), lambda: reach(split="test", task_seed=0)],
     "any goals": [lambda: reach(split="all", task_seed=1), lambda: reach(split="all")],
     "not to be sent": [lambda: ProcessEnv(Unsent(1.0))] * 2,
+    "functions in it": [lambda: ProcessEnv(Plain(1.0, f=lambda x: x))] * 2,
     "seeds of what has no equality": [lambda: drawn(1)] * 2,
     "arrays in it": [lambda: ProcessEnv(Table(1.0, np.full(2, np.nan)))] * 2,
     "what cannot be compared": [lambda: ProcessEnv(Plain(rows=[[1], [1, 2]])), lambda: ProcessEnv(Plain(act=print))],

@@ -13,6 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
+import icrl_agents
 import icrl_envs
 from icrl_envs import FixedPolicy
 from icrl_envs.fixed_policy import fitting_action
@@ -221,3 +222,16 @@ def test_actions_are_clipped_before_they_are_cast_and_never_rounded():
         fitting_action(np.ma.masked_array([1.0, 0.0, 0.0], [True, False, False]), space)
     with pytest.raises(ValueError, match="the policy's action must be finite and of shape"):
         fitting_action(["1", "2", "3"], space)
+
+
+def test_bits_that_a_model_gives_as_floats_are_an_action_in_vector_environments_too():
+    def make():
+        return gym.wrappers.TransformAction(gym.make("CartPole-v1"), lambda bits: int(bits[1]), spaces.MultiBinary(2))
+
+    class Bits(Model):
+        def predict(self, observation, state=None, episode_start=None, deterministic=False):
+            return np.stack([np.zeros(len(observation)), observation[:, 2] > 0], -1).astype(np.float32), state
+
+    copies = icrl_agents.collect_episodes(gym.vector.SyncVectorEnv([make]), num_steps=20, seed=0, policy=Bits())
+    own = icrl_agents.collect_episodes(gym.make("CartPole-v1"), num_steps=20, seed=0, policy=Model())
+    np.testing.assert_array_equal(copies[0].observations, own[0].observations)

@@ -67,9 +67,6 @@ def test_derivatives_in_forward_mode_are_those_in_reverse_mode(evaluator, follow
 @pytest.mark.parametrize("together", [False, True])
 def test_states_and_next_states_that_are_equal_have_each_their_own_gradient(evaluator, together):
     pair = STATES[:-1].clone().requires_grad_(), STATES[1:].clone().requires_grad_()
-    if together:  # rows of one tensor, whose gradient is the sum
-        whole = STATES.clone().requires_grad_()
-        found = torch.autograd.grad(total_of(evaluator, whole[:-1], whole[1:]), whole)[0]
     parts = torch.autograd.grad(total_of(evaluator, *pair), pair)
     for i, part in enumerate(parts):
         shifted = [
@@ -77,10 +74,24 @@ def test_states_and_next_states_that_are_equal_have_each_their_own_gradient(eval
             for sign in (1, -1)
         ]
         torch.testing.assert_close((part * DIRECTION).sum(), (shifted[0] - shifted[1]) / 2e-6, rtol=1e-5, atol=1e-7)
-    if together:
+    if together:  # rows of one tensor, whose gradient is the sum
+        whole = STATES.clone().requires_grad_()
+        found = torch.autograd.grad(total_of(evaluator, whole[:-1], whole[1:]), whole)[0]
         expected = torch.zeros_like(whole).index_add(0, torch.arange(8), parts[0])
         torch.testing.assert_close(found, expected.index_add(0, torch.arange(1, 9), parts[1]))
 
 
 def total_of(evaluator, states, following):
     return evaluator.fit(Context(states, REWARDS, [0.8] * 8, following))(QUERIES).sum()
+
+
+@pytest.mark.parametrize("evaluator", [KernelLSTD(RBF(0.7), 0.1), KernelLSTD(RBF(0.7), 0.1, normalise=True)], ids=repr)
+def test_each_visit_of_a_state_has_its_own_gradient_under_a_ridge(evaluator):
+    states = torch.cat([STATES[:4], STATES[1:5]]).requires_grad_()  # of which three are visited twice
+    following = STATES[1:].flip(0)
+    found = torch.autograd.grad(total_of(evaluator, states, following), states)[0]
+    step = 1e-6 * DIRECTION
+    above, below = (total_of(evaluator, moved.detach(), following) for moved in (states + step, states - step))
+    torch.testing.assert_close((found * DIRECTION).sum(), (above - below) / 2e-6, rtol=1e-5, atol=1e-7)
+    merged = evaluator.fit(Context(states.detach(), REWARDS, [0.8] * 8, following))(QUERIES)
+    torch.testing.assert_close(evaluator.fit(Context(states, REWARDS, [0.8] * 8, following))(QUERIES), merged)

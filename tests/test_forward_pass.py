@@ -97,6 +97,25 @@ def test_what_is_said_of_a_context_does_not_depend_on_its_padding():
             transformer.fit(context)([[1.0]])  # where a warning would be an error
 
 
+def test_values_of_states_in_the_padding_are_no_td_errors():
+    generator = torch.Generator().manual_seed(0)
+    states = 0.1 * torch.randn(101, 2, generator=generator, dtype=torch.float64)  # padding lies in their middle
+    long, short = (Context(states[:n], [1.0] * n, [0.999] * n, states[1 : n + 1]) for n in (100, 10))
+    transformer = kernel_td(RBF(1.0), 300, 0.02)
+    for context in (long, short, Context.stack([long, short])):
+        transformer.fit(context)(context.states)  # where a warning would be an error
+
+
+def test_values_of_a_sign_that_no_reward_has_are_told_of_as_by_fit():
+    transformer = weighted_softmax_td(DotProduct(torch.eye(2)), 60)
+    context = Context(STATES[:-1], REWARDS.abs(), torch.full((30,), 0.9, dtype=torch.float64), STATES[1:])
+    of_fit, expected = outcome(lambda: transformer.fit(context)(10.0 * STATES))
+    of_forward, values = outcome(lambda: transformer(context, 10.0 * STATES))
+    assert of_forward == of_fit
+    assert "rewards are of the other sign" in of_fit[0]
+    torch.testing.assert_close(values, expected, rtol=1e-8, atol=1e-10)
+
+
 def test_growth_is_counted_from_the_mean_rewards_of_states_that_are_visited_again():
     states = torch.tensor([[0.0], [0.0], [1.0], [1.0]] * 300, dtype=torch.float64)
     context = Context(states, [1.0, -0.999, -1.0, 0.999] * 300, [0.0] * 1200, states)

@@ -1,5 +1,7 @@
 """Values that are asked for and that no policy has, or that none was seen to have, are told of."""
 
+import warnings
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -31,7 +33,32 @@ def test_a_state_that_was_visited_but_for_rounding_to_single_precision_is_told_o
     grid = np.arange(10, dtype=np.float32)[:, None] / np.float32(10)
     context = Context(grid[:-1].astype(float), np.ones(9), np.full(9, 0.9), grid[1:].astype(float))
     values = evaluator.fit(context)
-    with pytest.warns(UserWarning, match=r"equal a state of the context but for rounding to float32"):
+    with pytest.warns(UserWarning, match=r"equal a state of the context but for rounding"):
         assert float(values([0.3])) == 0
     assert float(values(grid[3])) > 1
     assert values(torch.tensor([[0.5], [0.35]])).tolist() == [pytest.approx(float(values(grid[5]))), 0]
+
+
+@pytest.mark.parametrize("evaluator", [TabularTD(50), MonteCarlo()], ids=["tabular", "Monte-Carlo"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "asked", [np.arange(-0.3, 0.7, 0.1), np.append(0, np.cumsum([0.1] * 6))], ids=["arange", "sum"]
+)
+def test_a_state_that_was_visited_but_for_rounding_of_sums_is_told_of(evaluator: Evaluator, dtype: type, asked):
+    grid = np.stack([np.arange(-3, 7, dtype=dtype) / dtype(10), np.full(10, 1e6, dtype)], -1)
+    values = evaluator.fit(Context(grid[:-1], np.ones(9, dtype), np.full(9, 0.9, dtype), grid[1:]))
+    rounded = np.stack([asked.astype(dtype), np.full(len(asked), 1e6, dtype)], -1)
+    hidden = 0 if dtype == np.float32 and bool(np.isin(rounded[:, 0], grid[:, 0]).all()) else 1
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        values(rounded)
+    assert len([each for each in heard if "but for rounding" in str(each.message)]) == hidden
+    values(grid + np.array([1e-3, 0], dtype))  # others altogether
+
+
+def test_a_state_asked_for_in_single_precision_that_was_visited_in_double_is_told_of():
+    grid = np.arange(10)[:, None] / 10
+    values = TabularTD(50).fit(Context(grid[:-1], np.ones(9), np.full(9, 0.9), grid[1:]))
+    with pytest.warns(UserWarning, match=r"equal a state of the context but for rounding"):
+        assert float(values(grid[3].astype(np.float32))) == 0
+    assert float(values(grid[5].astype(np.float32))) > 1  # 0.5 is the same in both

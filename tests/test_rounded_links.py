@@ -96,3 +96,18 @@ def test_states_in_single_and_next_states_in_double_precision_are_told_of():
     with pytest.warns(RuntimeWarning, match="next_states: 39 differ .* by rounding alone"):
         Context(walk[:-1].astype(np.float32), np.ones(40), np.full(40, 0.9), walk[1:])
     Context(walk[:-1].astype(np.float32), np.ones(40), np.full(40, 0.9), walk[1:].astype(np.float32))
+
+
+def test_numbers_beside_those_that_an_encoder_rounded_hide_nothing():
+    """A column in float64, such as the time, says nothing of the others; one of whole numbers was not rounded."""
+    (states, rewards, discounts, after), returns = encoded(torch.float32)
+    time = (torch.arange(3 * STEPS + 1, dtype=torch.float64) / 10)[:, None]
+    timed = [torch.cat([a.double(), t], -1) for a, t in ((states, time[:-1]), (after, time[1:]))]
+    with pytest.warns(RuntimeWarning, match=rf"next_states: {3 * (STEPS - 1)} differ .* by rounding alone"):
+        Context(timed[0], rewards, discounts, timed[1])
+    told = Context(timed[0], rewards, discounts, timed[1], contiguous=contiguous())
+    torch.testing.assert_close(told.returns()[0], returns, atol=1e-6, rtol=0)
+    counted = [torch.cat([a.double(), 1e6 + 10 * t + 1], -1) for a, t in ((states, time[:-1]), (after, time[:-1]))]
+    assert not bool(Context(counted[0], rewards, discounts, counted[1]).contiguous.any())
+    with pytest.raises(ValueError, match="contiguous: True where"):
+        Context(counted[0], rewards, discounts, counted[1], contiguous=contiguous())

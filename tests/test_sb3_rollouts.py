@@ -115,11 +115,23 @@ def test_discrete_actions_that_do_not_start_at_0_are_refused():
         InContextPPO("MlpPolicy", shifted, device="cpu")
 
 
-def test_a_model_whose_own_environment_normalises_observations_is_refused_where_none_does():
-    def unbounded():  # as MuJoCo's are, so that bounds do not tell
-        free = spaces.Box(-np.inf, np.inf, (3,), np.float32)
-        return gym.wrappers.TransformObservation(gym.make("Pendulum-v1"), lambda x: x, free)
+def unbounded():
+    """Observations without bounds, as MuJoCo's are, so that bounds do not tell."""
+    free = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    return gym.wrappers.TransformObservation(gym.make("Pendulum-v1"), lambda x: x, free)
 
+
+def test_a_model_of_observations_as_they_are_is_refused_in_an_environment_that_normalises_them():
+    model = PPO("MlpPolicy", unbounded(), n_steps=8, batch_size=8, device="cpu")
+    normal = gym.wrappers.NormalizeObservation(unbounded())
+    with pytest.raises(ValueError, match=r"policy: .* got one of them as they are; .* NormalizeObservation after"):
+        FixedPolicy(normal, model)
+    after = gym.wrappers.NormalizeObservation(FixedPolicy(unbounded(), model))
+    after.update_running_mean = False
+    collect(after, gamma=0.9, seed=0, num_steps=5)
+
+
+def test_a_model_whose_own_environment_normalises_observations_is_refused_where_none_does():
     normal = gym.wrappers.NormalizeObservation(unbounded())
     model = PPO("MlpPolicy", normal, n_steps=8, batch_size=8, device="cpu").learn(8)
     for env in (unbounded(), gym.vector.SyncVectorEnv([unbounded] * 2)):

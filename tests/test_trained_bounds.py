@@ -54,6 +54,20 @@ def test_an_actor_of_ppo_has_the_bounds_that_it_was_trained_with():
     collect_episodes(scaled, num_steps=3, seed=0, policy=actor)
 
 
+def test_an_actor_of_ppo_knows_whether_observations_were_normalised():
+    def unbounded():  # as MuJoCo's are, so that bounds do not tell
+        free = gym.spaces.Box(-np.inf, np.inf, (3,), np.float32)
+        return gym.wrappers.TransformObservation(gym.make("Pendulum-v1"), lambda x: x, free)
+
+    settings = {"total_steps": 4, "seed": 0, "config": PPOConfig(rollout_steps=4)}
+    envs = unbounded(), gym.wrappers.NormalizeObservation(unbounded())
+    for own, other in (envs, envs[::-1]):
+        actor = ppo(own, TabularTD(num_sweeps=1), **settings).actor
+        FixedPolicy(own, actor)
+        with pytest.raises(ValueError, match=r"policy: expected a model of .* NormalizeObservation"):
+            FixedPolicy(other, actor)
+
+
 def test_a_model_of_other_kinds_or_numbers_of_actions_or_observations_is_refused():
     box, discrete = gym.make("Pendulum-v1"), gym.make("CartPole-v1")
     counted = gym.wrappers.DiscretizeAction(box, 5, multidiscrete=True)  # one of 0 … 4 would be taken for a torque

@@ -30,6 +30,9 @@ class Actor(nn.Module):
         hidden: Widths of the hidden layers, with tanh between them.
         generator: Source of the first weights.
 
+    Attributes:
+        normalised: Whether it was trained on what ``NormalizeObservation`` makes of observations; None if not known.
+
     Raises:
         TypeError: If a space is of another kind.
         ValueError: If observations are pixels.
@@ -45,6 +48,7 @@ class Actor(nn.Module):
         super().__init__()
         flattening(observation_space)
         self.observation_space, self.action_space = observation_space, action_space
+        self.normalised: bool | None = None
         if isinstance(action_space, spaces.Discrete):
             size = int(action_space.n)
         elif isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):

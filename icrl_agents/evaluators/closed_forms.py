@@ -11,6 +11,7 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
+from icrl_agents.arrays import differentiated
 from icrl_agents.attention import KernelAttention, SoftmaxAttention, attend
 from icrl_agents.context import Context, check_context
 from icrl_agents.evaluators.systems import check_ridge, each_context, expansion, in_double, solved
@@ -71,7 +72,11 @@ class KernelLSTD:
     ) -> Tensor:
         if not bool(valid.any()):
             return torch.zeros_like(rewards)
-        _, group, sizes = torch.unique(states[valid], dim=0, return_inverse=True, return_counts=True)
+        states = states[valid]
+        if self.ridge and differentiated(states):  # with a ridge each visit has a derivative of its own
+            group, sizes = torch.arange(len(states), device=states.device), torch.ones_like(rewards[valid])
+        else:
+            _, group, sizes = torch.unique(states, dim=0, return_inverse=True, return_counts=True)
         counts = torch.zeros_like(rewards[: len(sizes)]).index_add_(0, group, visits[valid])
 
         def mean(rows: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ class TemporalShiftLayer(nn.Module):
         return bound.over(tokens[..., :-MEMORY])
 
     def messages(self, tokens: Tensor, context: Transitions) -> Tensor:
-        """What each key sends to the value row, ``(*batch, n)``: α δ_k at the constructed weights."""
+        """What each key sends to the value row, ``(*batch, n)``: α δ_k at the constructed weights; padding nothing."""
         return _send(tokens, context, self.value_weights)
 
     def forward(self, tokens: Tensor, context: Transitions, weights: Tensor | BlockwiseMatrix) -> Tensor:
@@ -152,7 +152,8 @@ def td_step_size(weights: Tensor) -> float | None:
 
 
 def _send(tokens: Tensor, context: Transitions, weights: Tensor) -> Tensor:
-    return tokens[..., : len(context), -MEMORY:] @ weights.to(tokens)
+    sent = tokens[..., : len(context), -MEMORY:] @ weights.to(tokens)
+    return sent.masked_fill(~context.mask, 0.0)
 
 
 def _receive(weights: Tensor | BlockwiseMatrix, messages: Tensor) -> Tensor:
