@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from icrl_agents.blockwise import LONGEST_SUM, BlockwiseMatrix, fits, matrix, row_blocks
 from icrl_agents.distinct import fill_rows
 from icrl_agents.kernel_matrix import (
+    OWN,
     bind_kernel,
     check_finite,
     check_kernel,
@@ -28,6 +29,7 @@ from icrl_agents.kernel_matrix import (
     largest_step,
     score_matrix,
     stable_step_size,
+    warn_of_unreached,
 )
 from icrl_agents.kernels import Kernel
 from icrl_agents.weighted_context import Transitions, WeightedContext
@@ -102,7 +104,8 @@ class BoundAttention:
 class SoftmaxAttention(nn.Module):
     """Normalised attention K(x_k, x) = κ(x, x_k) / Σ_i κ(x, x_i) = softmax_k g(x, x_k) (arXiv 2605.07333).
 
-    A query that no key reaches (κ = 0 throughout) has zero weights, not NaN. Keys that stand for c transitions each
+    A query that no key reaches (κ = 0 throughout) has zero weights, not NaN, which is warned of under a kernel of one's
+    own: without a ``score`` small numbers may have become 0. Keys that stand for c transitions each
     have c times the weight, c_k κ(x, x_k) / Σ_i c_i κ(x, x_i).
 
     Args:
@@ -213,6 +216,8 @@ def _normalised(kernel: Kernel, counts: Tensor | None, queries: Tensor, keys: Te
     kappa = _unnormalised(kernel, counts, queries, keys, mask)
     if bool((kappa < 0).any()):
         raise ValueError("kernel: softmax attention needs κ ≥ 0, got a negative value; use KernelTD with this kernel.")
+    if type(kernel) not in OWN:
+        warn_of_unreached(kappa.detach(), queries.detach(), mask)
     return _shares(kappa)
 
 

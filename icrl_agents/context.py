@@ -22,7 +22,7 @@ from icrl_agents.arrays import (
     take_rows,
 )
 from icrl_agents.episode import Episode, episode_arrays
-from icrl_agents.links import are_rows_of_one, equal_links, near_links, warn_of_rounding
+from icrl_agents.links import are_rows_of_one, equal_links, near_links, warn_of_rounding, warn_of_two_types
 from icrl_agents.machine import check_device
 from icrl_agents.magnitudes import widened
 
@@ -108,12 +108,12 @@ class Context:
         finite("rewards", rewards)
         finite("next_states", x_next.masked_fill(~read[..., None], 0.0), " (of a transition with γ > 0)")
 
-        equal, followed = equal_links(x, x_next, valid), torch.zeros_like(valid)
+        equal, followed, told = equal_links(x, x_next, valid), torch.zeros_like(valid), False
         followed[..., :-1] = valid[..., :-1] & valid[..., 1:]
         if contiguous is None:
             may_continue = read | ~read.any(-1, keepdim=True)
             linked = equal & may_continue
-            warn_of_rounding(x, x_next, followed & ~equal & may_continue)
+            told = warn_of_rounding(x, x_next, followed & ~equal & may_continue)
         else:
             linked = boolean("contiguous", contiguous, rewards) & valid
             linked[..., -1:] = False
@@ -126,6 +126,8 @@ class Context:
         self._padding = None if bool(valid.all()) else ~valid
         self.contiguous = linked
         self._arrange(x, x_next, linked & equal & shared)
+        if not told:
+            warn_of_two_types(self.points)
 
     def _arrange(self, x: Tensor, x_next: Tensor, shared: Tensor) -> None:
         """Keeps each state once, and the next states of ``shared (*batch, n)`` transitions as the states they are."""

@@ -75,7 +75,7 @@ def num_transitions(context: Context) -> Tensor:
     return context.mask.sum(-1).clamp(min=1).to(context.dtype)
 
 
-def stable_step_size(context: Context, readers: Tensor, directions: Tensor) -> Tensor:
+def stable_step_size(context: Context, readers: Tensor, directions: Tensor, rounding: Tensor | float = 0.0) -> Tensor:
     """Step size α = n / max_k Σ_i |readers_iᵀ directions_k|, ``(*batch,)``; n where nothing is reached.
 
     A product is how much v(x_i), or δ_i, moves when transition k has δ_k = 1 and α = n.
@@ -84,10 +84,11 @@ def stable_step_size(context: Context, readers: Tensor, directions: Tensor) -> T
         context: n valid transitions.
         readers: ``(*batch, n, D)``.
         directions: ``(*batch, n, D)``.
+        rounding: What is no larger than this reaches nothing, ``(*batch,)``.
     """
     n = num_transitions(context)
     largest = largest_reach(readers, directions)
-    return n / torch.where(largest > 0, largest, 1.0)
+    return n / torch.where(largest > rounding, largest, 1.0)
 
 
 def largest_reach(readers: Tensor, directions: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from icrl_agents.blockwise import row_blocks
 from icrl_agents.kernels import RBF, DotProduct, Exponential, Identity, Kernel, Laplace, Linear, ProductLaplace, ReLU
 from icrl_agents.magnitudes import for_products, widened
+from icrl_agents.notices import warn
 from icrl_agents.pure import asked, check_held, depends_on_call, held, some_rows
 
 OWN = (RBF, DotProduct, Exponential, Identity, Laplace, Linear, ProductLaplace, ReLU)
@@ -134,6 +135,21 @@ def check_reached(kernel: Any, scores: Tensor, mask: Tensor) -> Tensor:  # noqa:
             "scale them down, or the kernel's length scale up."
         )
     return unreached
+
+
+def warn_of_unreached(kappa: Tensor, queries: Tensor, mask: Tensor) -> None:
+    """Warns of queries that a kernel of one's own gives to no key, or so faintly that it has lost its digits."""
+    unreached = (kappa.sum(-1) < torch.finfo(kappa.dtype).tiny) & mask.any(-1, keepdim=True)
+    if not bool(mask.all()):
+        unreached = unreached & queries.any(-1)  # the padding of a batch is asked for as well, which is 0
+    if bool(unreached.any()):
+        warn(
+            f"kernel: is 0, or all but 0, between {int(unreached.sum())} states and every state of the context: their "
+            "values are 0, or have lost their digits. If it is but small there, give it a method score(x, y) with its "
+            "logarithm, as kernels.RBF has.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def check_finite(weights: Tensor) -> None:

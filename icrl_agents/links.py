@@ -1,10 +1,11 @@
-"""Which transitions continue the one before: its next state is their state, up to what a wide sum rounds."""
+"""Which transitions continue the one before, their state its next state, and which equal states rounding hides."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from icrl_agents.distinct import group_rows
 from icrl_agents.notices import warn
 
 ROUNDING = 64
@@ -54,14 +55,49 @@ def near_links(x: Tensor, x_next: Tensor, among: Tensor, *, columns: bool) -> Te
     return near
 
 
-def warn_of_rounding(x: Tensor, x_next: Tensor, unlinked: Tensor) -> None:
-    """Warns where transitions of ``unlinked (*batch, n)`` seem not to continue, which rounding alone hides."""
+def warn_of_rounding(x: Tensor, x_next: Tensor, unlinked: Tensor) -> bool:
+    """Warns where transitions of ``unlinked (*batch, n)`` seem not to continue, which rounding alone hides: whether."""
     count = int(near_links(x, x_next, unlinked, columns=True).sum()) if bool(unlinked.any()) else 0
     if count:
         warn(
             f"next_states: {count} differ from the state in the next row by rounding alone, as where an encoder is "
             "asked for both apart, and are taken for others: returns and traces end there. Encode each observation "
             "once, as for Context.from_episodes, or say which transitions continue by contiguous=.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+    return count > 0
+
+
+def warn_of_two_types(points: Tensor) -> None:
+    """Warns where states in ``points (*batch, p, d)`` equal others once those are rounded to float32, as these were.
+
+    What float32 holds counts as rounded to it if its fraction is longer than half precision holds, so that neither
+    0.5 nor a whole number does.
+    """
+    if points.dtype != torch.float64 or points.shape[-2] == 0:
+        return
+    x = points.detach().flatten(0, -3) if points.ndim > 2 else points.detach()[None]
+    narrow = x.float().to(x) == x
+    mixed = narrow.any(-2) & ~narrow.all(-2)
+    if not bool(mixed.any()):
+        return
+    rounded = narrow & mixed[:, None] & (x.half().to(x) != x) & (x.round() != x)
+    among = (rounded.any(-2) & mixed).any(-1)  # the contexts that hold numbers of both kinds
+    if not bool(among.any()):
+        return
+    groups = group_rows(x[among].float())
+    index = groups.group[..., None].expand_as(x[among])
+    kinds = [
+        torch.zeros_like(x[among]).scatter_reduce(-2, index, kind.to(x), "amax")
+        for kind in (rounded[among], ~narrow[among])
+    ]
+    count = int((kinds[0] * kinds[1]).any(-1).sum())
+    if count:
+        warn(
+            f"states: {count} are there in double precision and rounded to float32 as well, so that one state counts "
+            "as two: as where an environment's reset and step, or episodes, give observations of two types; give all "
+            "of one, with .astype(numpy.float32).",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -1,5 +1,6 @@
 """CartPole with random physics under a random policy, as a Markov reward process."""
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -89,10 +90,11 @@ class CartPoleProcess:
         action = int(np.dot(self.controller, state) > 0)
         if rng.random() < self.epsilon:
             action = int(rng.integers(2))
-        self._simulator.state = state
-        self._simulator.steps_beyond_terminated = None
-        _, reward, terminated, _, _ = self._simulator.step(action)
-        return np.array(self._simulator.state), float(reward), terminated
+        simulator = copy.copy(self._simulator)  # a process never changes, nor by steps in another thread
+        simulator.state = state
+        simulator.steps_beyond_terminated = None
+        _, reward, terminated, _, _ = simulator.step(action)
+        return np.array(simulator.state), float(reward), terminated
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         """Return the state ``(4,)`` itself, a new array on each call."""

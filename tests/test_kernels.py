@@ -1,6 +1,7 @@
 import copy
 import math
 import pickle
+from contextlib import nullcontext
 from typing import cast
 
 import pytest
@@ -131,7 +132,8 @@ def test_softmax_weights_are_the_normalised_kernel(kernel, formula, symmetric, s
     close(weights, torch.where(total > 0, gram / total.clamp(min=1e-300), 0.0))
     close(weights.sum(-1), (total[:, 0] > 0).double())
     plain = SoftmaxAttention(lambda x, y: kernel(x, y)).bind(keys, mask)
-    close(plain(queries), weights)
+    with pytest.warns(RuntimeWarning, match="kernel: is 0") if isinstance(kernel, Identity) else nullcontext():
+        close(plain(queries), weights)
 
 
 @each_kernel

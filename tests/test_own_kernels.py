@@ -187,3 +187,31 @@ def test_a_kernel_of_tables_has_the_landmarks_of_one_of_batches():
     found, expected = (WeightedSoftmaxTD(k, 9, approximation=Nystrom(14)).fit(context) for k in (tables, RBF(0.5)))
     torch.testing.assert_close(found(context.states), expected(context.states), rtol=1e-5, atol=1e-5)
     assert found.approximation_error == pytest.approx(expected.approximation_error, rel=1e-3)
+
+
+class Scored(nn.Module):
+    """A Gaussian kernel of one's own, with the logarithm that keeps it from becoming 0."""
+
+    def score(self, x, y):
+        return -torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist").square() / (2 * 0.1**2)
+
+    def forward(self, x, y):
+        return self.score(x, y).exp()
+
+
+@pytest.mark.parametrize(("dtype", "distance"), [(torch.float32, 1.4), (torch.float64, 4.0)])
+def test_a_kernel_that_underflows_is_told_of_where_it_loses_the_value_of_the_nearest_states(dtype, distance):
+    context = Context.from_episodes([Episode(np.linspace(0.0, 0.4, 20)[:, None], np.ones(19))], 0.9).to(dtype=dtype)
+    far, kernel = torch.tensor([[0.4 + distance]], dtype=dtype), Scored()
+    value = WeightedSoftmaxTD(kernel.forward, 20).fit(context)
+    with pytest.warns(RuntimeWarning, match=r"kernel: is 0, or all but 0, between 1 states .* a method score"):
+        value(far)
+    scored, own = (WeightedSoftmaxTD(each, 20).fit(context)(far) for each in (kernel, RBF(0.1)))
+    torch.testing.assert_close(scored, own)
+    assert float(scored) > 1.0
+    value(torch.tensor([[0.3]], dtype=dtype))
+    batch = Context.stack([context, Context.from_episodes([Episode([[0.3], [0.4]], [1.0])], 0.9).to(dtype=dtype)])
+    away = Context(batch.states + 9.0, batch.rewards, batch.discounts, batch.next_states + 9.0, batch.mask)
+    WeightedSoftmaxTD(kernel.forward, 20).fit(
+        away
+    )  # its padding is far from its states, and no state that is asked for

@@ -1,12 +1,13 @@
 """Next states that are the next row's states but for rounding, as an encoder gives them that is asked for both."""
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from icrl_agents import Context, Episode, kernels
+from icrl_agents import Context, Episode, collect, kernels
 from icrl_agents.adaptive.folds import folds, subset
-from icrl_agents.evaluators import LSTD, MonteCarlo, TDLambda
+from icrl_agents.evaluators import LSTD, MonteCarlo, TabularTD, TDLambda
 
 STEPS, GAMMA = 30, 0.9
 
@@ -111,3 +112,50 @@ def test_numbers_beside_those_that_an_encoder_rounded_hide_nothing():
     assert not bool(Context(counted[0], rewards, discounts, counted[1]).contiguous.any())
     with pytest.raises(ValueError, match="contiguous: True where"):
         Context(counted[0], rewards, discounts, counted[1], contiguous=contiguous())
+
+
+class Ring(gym.Env):
+    """Three places, one after the other, a reward of 1 for each step; cut after three."""
+
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, at_reset, at_step):
+        self.observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+        self.types, self.steps = (at_reset, at_step), 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.array([0.3, 0.0], self.types[0]), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.array([(0.3, 0.4, 0.5)[self.steps % 3], 0.0], self.types[1]), 1.0, False, self.steps == 3, {}
+
+
+def test_an_environment_whose_reset_and_step_have_two_types_is_told_of():
+    for types in ((np.float64, np.float32), (np.float32, np.float64)):
+        with pytest.warns(RuntimeWarning, match="states: 1 are there in double precision and rounded to float32"):
+            collect(Ring(*types), num_episodes=3, gamma=GAMMA, seed=0)
+    for kind in (np.float32, np.float64):
+        context = collect(Ring(kind, kind), num_episodes=3, gamma=GAMMA, seed=0)
+        np.testing.assert_allclose(TabularTD(500).fit(context)(context.states), 10.0)
+
+
+def test_episodes_and_contexts_of_two_types_are_told_of_where_states_meet():
+    walk = np.cumsum(np.random.default_rng(2).normal(size=(6, 2)), 0)
+    single, double = Episode(walk.astype(np.float32), np.ones(5)), Episode(walk, np.ones(5))
+    with pytest.warns(RuntimeWarning, match="states: 6 are there in double precision and rounded to float32"):
+        Context.from_episodes([single, double], GAMMA)
+    parts = [Context.from_episodes([each], GAMMA) for each in (single, double)]
+    with pytest.warns(RuntimeWarning, match="states: 6 are there in double precision and rounded to float32"):
+        Context.concatenate(parts)
+    Context.stack(parts)  # in contexts of their own they do not meet
+    other = Episode(walk + 1e-3, np.ones(5))
+    Context.from_episodes([single, other], GAMMA)
+
+
+def test_states_near_a_round_number_are_no_rounding():
+    towards = 0.5 + 0.5 ** np.arange(60.0)[:, None]  # ends on 0.5 itself
+    Context.from_episodes([Episode(towards, np.ones(59))], GAMMA)
+    Context.from_episodes([Episode(4_649_776.0 + np.arange(30.0)[:, None] / 8.1, np.ones(29))], GAMMA)

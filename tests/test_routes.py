@@ -146,12 +146,20 @@ ROUNDED = (
     True,
 )
 """The same under a preconditioner: two heads take the state and its successor, and leave rounding of the reward."""
+ROUNDED_REACH = (
+    Sample(*(np.array(part) for part in ([[1.0, 1.0, 1.0]], [1.3e-4], [1.0], [[1.0, 1.0, 1.0]], [False]))),
+    "residual_gradient",
+    "auto",
+    True,
+)
+"""The same in three dimensions, where what the two heads reach is rounding too, and the step divides by it."""
 
 
 @of(
     st.tuples(samples(least=1), st.sampled_from(list(LINEAR)), st.sampled_from(["auto", 0.1]), st.booleans()),
     STILL,
     ROUNDED,
+    ROUNDED_REACH,
 )
 def test_linear_layers_are_sweeps_and_plain_loops(drawn):
     sample, name, step, tuned = drawn

@@ -1,17 +1,20 @@
 """In threads warnings are those of a loop, as values are."""
 
+import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from icrl_agents import Context
+from icrl_agents import Context, collect
 from icrl_agents.adaptive import AdaptiveTD
 from icrl_agents.control import Critic
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Laplace
+from icrl_envs import ProcessEnv
+from icrl_envs.cartpole import random_cartpole
 
 
 def random_context(seed, n=40):
@@ -54,3 +57,19 @@ def test_a_critic_counts_its_own_divergences_alone():
     with ThreadPoolExecutor(4) as pool, pytest.warns(DivergenceWarning):
         list(pool.map(both, critics, CONTEXTS))
     assert all(critic.divergences == 0 for critic in critics)
+
+
+def test_a_process_is_the_same_in_threads_that_share_it():
+    process = random_cartpole(task_seed=0)
+
+    def rollout(seed):
+        return collect(ProcessEnv(process), num_steps=2_000, gamma=0.9, seed=seed).states
+
+    alone, interval = list(map(rollout, range(8))), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(rollout, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(map(torch.equal, alone, together))

@@ -10,7 +10,14 @@ from torch import Tensor, nn
 
 from icrl_agents.arrays import constant
 from icrl_agents.context import Context
-from icrl_agents.eligibility import check_lambda, eligibility_traces, features, num_transitions, stable_step_size
+from icrl_agents.eligibility import (
+    check_lambda,
+    eligibility_traces,
+    features,
+    largest_reach,
+    num_transitions,
+    stable_step_size,
+)
 from icrl_agents.magnitudes import check_squares
 from icrl_agents.prompt import average_reward_tokens, linear_tokens
 from icrl_agents.value_function import Basis
@@ -155,7 +162,11 @@ class LinearAttentionLayer(nn.Module):
             readers[..., self.dim :] = 0.0
         gate = self.P[:, -1, -1, None, None].to(tokens)
         traces = eligibility_traces(context, keys, self.trace_decay)
-        return stable_step_size(context, readers @ (gate * self.Q.to(tokens)).sum(0).mT, traces)
+        heads, rounding = (gate * self.Q.to(tokens)).sum(0).mT, 0.0
+        if self.scaling == "errors":  # what reads x_k takes γ_k x′_k away from it
+            largest = largest_reach(readers.abs() @ heads.abs(), traces.abs())
+            rounding = tokens.shape[-1] * torch.finfo(tokens.dtype).eps * largest
+        return stable_step_size(context, readers @ heads, traces, rounding)
 
     def _keys(self, tokens: Tensor, context: Context) -> Tensor:
         return tokens[..., : len(context), :].masked_fill(~context.mask[..., None], 0.0)
