@@ -72,6 +72,10 @@ def test_what_cartpole_does_not_have_is_refused(options):
         ({"chain": "cartpole", "features": "random"}, "features: expected none for cartpole"),
         ({"chain": "cartpole", "evaluation_tasks": 1}, "evaluation_tasks must be an integer ≥ 2"),
         ({"form": "linear", "algorithm": "average_reward", "gamma": 0.5}, "gamma: expected none for average_reward"),
+        (
+            {"form": "linear", "algorithm": "average_reward", "representable": True, "gamma": 0.0},
+            "gamma: expected one above 0 for average_reward",
+        ),
     ],
 )
 def test_what_would_change_nothing_or_be_compared_with_itself_is_refused(settings, message):

@@ -199,5 +199,7 @@ class PretrainConfig:
         }.items():
             if why and getattr(self, name) != getattr(PretrainConfig, name):
                 raise ValueError(f"{name}: expected {why}, got {getattr(self, name)!r}.")
+        if self.algorithm == "average_reward" and self.gamma == 0:
+            raise ValueError("gamma: expected one above 0 for average_reward, whose transitions continue, got 0.")
         if cartpole:  # returns are compared with their mean
             arguments.integer("evaluation_tasks", self.evaluation_tasks, 2)
