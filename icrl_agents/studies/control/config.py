@@ -118,12 +118,12 @@ PRESETS: dict[str, Preset] = {
 class ControlConfig:
     """Train Stable-Baselines3's PPO with in-context critics, and with its own learned one, on control tasks.
 
-    The actor, its first weights, and every setting are the same; only the critic differs: softmax (weighted softmax
-    TD), kernel (kernel TD), adaptive (softmax TD of two widths and several depths, mixed per rollout), pretrained (a
-    transformer pretrained on other CartPoles), lstd (LSTD on quadratic features), none (returns as they are), learned
-    (a value network), default (a value network and all of SB3's default settings). Deterministic actions are evaluated
-    along the way. Prints a table and writes config.json, rows.csv and a figure. An interrupted run goes on where it
-    was. Needs Stable-Baselines3: pip install 'icrl[sb3]'.
+    The actor, its first weights, and every setting are the same, and only the critic differs: softmax (weighted
+    softmax TD), kernel (kernel TD), adaptive (softmax TD of two widths and several depths, mixed per rollout),
+    pretrained (a transformer pretrained on other CartPoles), lstd (LSTD on quadratic features), none (returns as they
+    are), learned (a value network); but default is a value network with all of SB3's default settings. Deterministic
+    actions are evaluated along the way. Prints a table and writes config.json, rows.csv and a figure. An interrupted
+    run goes on where it was. Needs Stable-Baselines3: pip install 'icrl[sb3]'.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -131,9 +131,9 @@ class ControlConfig:
     """
 
     preset: tyro.conf.Positional[Literal["quick", "standard", "full"]] = "quick"
-    """quick: CartPole, 8,192 steps, 2 seeds, half a minute. standard: 10 seeds; CartPole with every critic for
-    20,480 steps, Pendulum with five of them for 8,192; half an hour of one core. full: every critic in all four
-    environments for 98,304 steps, six hours of one core."""
+    """quick: CartPole, 8,192 steps, 2 seeds, half a minute. standard: 10 seeds; CartPole, every critic, 20,480 steps,
+    and Pendulum, five critics, 8,192 steps; half an hour of one core. full: every critic in all four environments for
+    98,304 steps, six hours of one core."""
     environments: tuple[EnvironmentName, ...] | None = None
     """Only these environments of the preset."""
     critics: tuple[CriticName, ...] | None = None

@@ -33,7 +33,9 @@ def convergence_figure(config: VerifyConfig, decays: Sequence[Decay], path: Path
     for axis, features in zip(axes[0], FEATURES, strict=True):
         first = len(SETTINGS) * len(DISCOUNTS) * FEATURES.index(features)
         _population_panel(axis, decays[first : first + len(SCALES)])
-        axis.set_title(f"one chain, population limit, {features.replace('_', '-')} features, γ = {DISCOUNTS[0]:g}")
+        axis.set_title(
+            f"one chain, population limit, {features.replace('_', '-')} features, γ = {DISCOUNTS[0]:g}", fontsize=9
+        )
     _context_panel(axes[1, 0], config)
     _rate_panel(axes[1, 1], decays)
     write_figure(figure, path)
@@ -45,10 +47,10 @@ def floor_figure(floor: Floor, path: Path) -> None:
     axis, n = axes[0, 0], floor.lengths
     colours = colormaps["viridis"](np.linspace(0.85, 0.35, len(DEPTHS)))
     for j, (depth, colour) in enumerate(zip(DEPTHS, colours, strict=True)):
-        axis.loglog(n, np.median(floor.by_depth[:, j], -1), color=colour, linewidth=1, label=f"L = {depth}")
+        axis.loglog(n, np.median(floor.by_depth[:, j], -1), color=colour, linewidth=1, label=f"L = {depth}, median")
     middle = np.exp(np.log(floor.limit).mean(-1))
     axis.fill_between(n, *np.quantile(floor.limit, [0.25, 0.75], axis=-1), color="black", alpha=0.12, linewidth=0)
-    axis.loglog(n, middle, "ko", markersize=4, label="L → ∞")
+    axis.loglog(n, middle, "ko", markersize=4, label="L → ∞: geometric mean,\nquartiles")
     slope, error = floor.slope()
     centre = np.exp(np.log(n).mean())
     axis.loglog(n, np.exp(np.log(middle).mean()) * (n / centre) ** -0.5, "k--", linewidth=1, label="slope −1/2")
@@ -56,7 +58,7 @@ def floor_figure(floor: Floor, path: Path) -> None:
     axis.set_title(
         f"{floor.limit.shape[1]} chains, measured slope {slope:.3f} ± {error:.2g}".replace("-", "−"), fontsize=10
     )
-    axis.legend(frameon=False, fontsize=8)
+    axis.legend(frameon=False, fontsize=8, **LEGEND)
     write_figure(figure, path)
 
 
@@ -73,7 +75,7 @@ def neu_figure(lengths: Sequence[int], curves: Sequence[Curve], path: Path) -> N
         axis.loglog(lengths, curve.medians, looks[curve.kind], label="" if label in named else label, **style)
         named.add(label)
     axis.set(xlabel="context length n", ylabel="NEU = ‖E[δ ∇v̂]‖²")
-    axis.set_title(f"median of {curves[0].estimates.shape[-1]} chains, {STATES} states, γ = {GAMMA:g}")
+    axis.set_title(f"median of {curves[0].estimates.shape[-1]} chains, {STATES} states, γ = {GAMMA:g}", fontsize=9)
     axis.legend(frameon=False, fontsize=7, **LEGEND)
     write_figure(figure, path)
 
@@ -104,7 +106,7 @@ def _context_panel(axis: Axes, config: VerifyConfig) -> None:
         axis.semilogy(errors, color=colour, linewidth=1.3, label=f"n = {n:,}")
     axis.semilogy(float(exact.abs().max()) * GAMMA ** np.arange(SHOWN_DEPTH + 1), "k--", linewidth=0.8, label="γ^L ‖v‖")
     axis.set(xlabel="depth L", ylabel="‖v_L − v‖_∞, v exact")
-    axis.set_title(f"one chain, finite contexts, one-hot, c = 8, γ = {GAMMA:g}")
+    axis.set_title(f"one chain, finite contexts, one-hot, c = 8, γ = {GAMMA:g}", fontsize=9)
     axis.legend(frameon=False, fontsize=7, **LEGEND)
 
 
@@ -118,7 +120,7 @@ def _rate_panel(axis: Axes, decays: Sequence[Decay]) -> None:
         axis.plot(line, 1 - (2 * line - 1 - gamma), color=colour, linewidth=1, label="its bound")
     axis.axhline(1.0, color="black", linewidth=0.5)
     axis.set(xlabel="kernel diagonality m", ylabel="rate of the error per layer", ylim=(0.45, 1.15), xlim=(0, 1))
-    axis.set_title(f"all chains, population limit, {STATES} states, α = 1")
+    axis.set_title(f"all chains, population limit, {STATES} states, α = 1", fontsize=9)
     axis.legend(frameon=False, fontsize=7, **LEGEND)
 
 
@@ -128,5 +130,4 @@ def _figure(rows: int, columns: int) -> tuple[Figure, np.ndarray]:
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
         axis.grid(alpha=0.25, linewidth=0.5)
-        axis.title.set_fontsize(9)
     return figure, axes
