@@ -75,6 +75,18 @@ def reals(name: str, value: Any) -> Tensor:  # noqa: ANN401
     return _exactly(name, tensor).clone()
 
 
+def no_flags(name: str, value: Any) -> Any:  # noqa: ANN401
+    """Returns ``value`` as it is.
+
+    Raises:
+        TypeError: If it holds booleans, which are no discounts: an end told as True would be γ = 1.
+    """
+    tensor = as_tensor(name, value)
+    if tensor.dtype == torch.bool and tensor.numel() > 0:
+        raise TypeError(f"{name}: expected numbers in [0, 1], got booleans; where they tell of ends, take γ * ~them.")
+    return value
+
+
 def _exactly(name: str, tensor: Tensor) -> Tensor:
     """Returns ``tensor`` as float64; ValueError if that would round an integer."""
     numbers = tensor.to(torch.float64)

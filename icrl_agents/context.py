@@ -17,6 +17,7 @@ from icrl_agents.arrays import (
     finite,
     floating,
     front_rows,
+    no_flags,
     rounded_discounts,
     same_shape,
     take_rows,
@@ -51,7 +52,8 @@ class Context:
             both, it may be told to be True; a default of False is warned of.
 
     Raises:
-        TypeError: If an array is neither float32, float64 nor integer-valued rewards or discounts.
+        TypeError: If an array is neither float32, float64 nor integer-valued rewards or discounts; or if discounts
+            are booleans, such as flags of ends.
         ValueError: If shapes disagree, a discount lies outside [0, 1], or something that would be read is
             not finite.
 
@@ -83,7 +85,7 @@ class Context:
         x = floating("states", states)
         x_next = floating("next_states", next_states)
         rewards = floating("rewards", rewards, integers=True)
-        discounts = floating("discounts", discounts, integers=True)
+        discounts = floating("discounts", no_flags("discounts", discounts), integers=True)
         dtype = x.dtype
         for other in (x_next, rewards, discounts):
             dtype = torch.promote_types(dtype, other.dtype)
@@ -367,7 +369,7 @@ def _ahead(numbers: Tensor, steps: int) -> Tensor:
 
 def _discount(gamma: float) -> float:
     if isinstance(gamma, bool) or not isinstance(gamma, Real) or not 0 <= gamma <= 1:
-        raise ValueError(f"gamma: expected a discount in [0, 1], got {gamma!r}.")
+        raise ValueError(f"gamma: expected a discount in [0, 1], a plain number, got {gamma!r}.")
     return float(gamma)
 
 

@@ -42,6 +42,8 @@ GOOD = {"states": np.zeros((3, 2)), "rewards": np.zeros(3), "discounts": np.ones
         ({"discounts": 0.9}, ValueError, r"discounts: expected shape \(3,\)"),
         ({"discounts": [0.5, 1.5, 0.5]}, ValueError, r"discounts: expected every γ in \[0, 1\], got 1.5"),
         ({"discounts": [0.5, NAN, 0.5]}, ValueError, r"discounts: expected every γ in \[0, 1\], got nan"),
+        ({"discounts": [True, True, False]}, TypeError, r"discounts: expected numbers in \[0, 1\], got booleans"),
+        ({"discounts": np.zeros(3, bool)}, TypeError, r"discounts: expected numbers in \[0, 1\], got booleans"),
         ({"next_states": np.zeros((2, 2))}, ValueError, r"next_states: expected shape \(3, 2\)"),
         ({"rewards": [0.0, INF, 0.0]}, ValueError, r"rewards: expected finite numbers, got inf at index \(1,\)"),
         ({"next_states": np.full((3, 2), NAN)}, ValueError, r"next_states: .* \(of a transition with γ > 0\), got nan"),
@@ -84,9 +86,9 @@ def test_a_bad_episode_is_named(episode, error, message):
         Context.from_episodes([trajectory(2), episode], 0.9)
 
 
-@pytest.mark.parametrize("gamma", [-0.1, 1.1, NAN, True, "0.9", None])
+@pytest.mark.parametrize("gamma", [-0.1, 1.1, NAN, True, "0.9", None, torch.tensor(0.9)])
 def test_a_discount_outside_its_range_is_refused(gamma):
-    with pytest.raises(ValueError, match=r"gamma: expected a discount in \[0, 1\], got"):
+    with pytest.raises(ValueError, match=r"gamma: expected a discount in \[0, 1\], a plain number, got"):
         Context.from_episodes([trajectory(2)], gamma)
 
 

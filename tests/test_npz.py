@@ -216,3 +216,11 @@ def test_with_any_bit_of_its_table_of_contents_changed_a_file_is_refused_or_whol
         for name in ("observations", "rewards", "terminated", "actions"):
             np.testing.assert_array_equal(getattr(read, name), getattr(written, name))
     assert refused > 100
+
+
+def test_integer_actions_that_those_of_other_episodes_would_round_are_refused(tmp_path):
+    whole, part = (Episode(np.zeros((2, 1)), np.ones(1), True, np.array([[a]])) for a in (2**53 + 1, 0.5))
+    with pytest.raises(ValueError, match="episode 0, actions: float64 would round the integer 9007199254740993"):
+        save_episodes(tmp_path / "a.npz", [whole, part])
+    save_episodes(tmp_path / "a.npz", [whole])
+    assert load_episodes(tmp_path / "a.npz")[0].actions.item() == 2**53 + 1

@@ -10,11 +10,11 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 import numpy as np
 
-from icrl_agents.arrays import check_list
+from icrl_agents.arrays import check_list, float_rows
 from icrl_agents.episode import Episode, episode_actions, episode_arrays
 from icrl_agents.files import DAMAGE, create_atomically, write_atomically
 
@@ -55,6 +55,9 @@ def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = ""
     }
     if episodes[0].actions is not None:
         arrays["actions"] = np.concatenate([actions for _, _, actions in columns])
+        if arrays["actions"].dtype.kind == "f":  # integers of other episodes have become fractions
+            for i, (_, _, actions) in enumerate(columns):
+                float_rows(f"episode {i}, actions", cast(np.ndarray, actions))
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     write = write_atomically if replace else create_atomically
