@@ -218,3 +218,11 @@ def same_kind(processes: Sequence[Any], kind: type, *names: str) -> None:
                     f"processes must have the same {name}; got {first!r} at index 0 and {other!r} at index {index}. "
                     "Make a batch of each kind."
                 )
+
+
+def returned(name: str, value: Any, *parts: str) -> tuple[Any, ...]:  # noqa: ANN401 - what an environment returns
+    """Return what ``reset`` or ``step`` returned, ``value``, if it has these parts; raise ValueError otherwise."""
+    if not isinstance(value, (tuple, list)) or len(value) != len(parts):
+        got = f"{len(value)} things" if isinstance(value, (tuple, list)) else type(value).__name__
+        raise ValueError(f"env: expected {name} to return ({', '.join(parts)}), as in Gymnasium, got {got}.")
+    return tuple(value)

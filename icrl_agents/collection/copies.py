@@ -50,8 +50,12 @@ class OneCopy:
         self.observation_space, self.action_space = env.observation_space, env.action_space
 
     def reset(self, seed: int | None) -> Sequence[Any]:
-        """Starts an episode; returns its first observation."""
-        self._observation, _ = self._env.reset(seed=seed)
+        """Starts an episode; returns its first observation.
+
+        Raises:
+            ValueError: If the environment returns anything but a pair.
+        """
+        self._observation, _ = arguments.returned("reset", self._env.reset(seed=seed), "observation", "info")
         return [self._observation]
 
     def restart(self, mask: np.ndarray) -> Sequence[Any]:
@@ -62,9 +66,13 @@ class OneCopy:
         """Takes the action.
 
         Raises:
-            ValueError: If the reward is not one real number, or a flag neither true nor false.
+            ValueError: If the environment returns anything but five things, the reward is not one real number, or a
+                flag neither true nor false.
         """
-        self._observation, reward, terminated, truncated, _ = self._env.step(actions[0])
+        names = "observation", "reward", "terminated", "truncated", "info"
+        self._observation, reward, terminated, truncated, _ = arguments.returned(
+            "step", self._env.step(actions[0]), *names
+        )
         return Step([self._observation], [self._observation], _rewards(reward, 1), *_flags(terminated, truncated, 1))
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
