@@ -230,26 +230,3 @@ def test_a_model_is_not_asked_about_the_observation_after_a_termination(mode):
     assert int((seen.discounts == 0).sum()) > 3
     for name in ("states", "rewards", "discounts"):
         assert torch.equal(getattr(lost, name), getattr(seen, name))
-
-
-class Older(gym.Env):
-    """An environment of the interface before Gymnasium's, at its reset or at its steps."""
-
-    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
-
-    def __init__(self, *, at_reset):
-        self.at_reset = at_reset
-
-    def reset(self, *, seed=None, options=None):
-        observation = np.zeros(3, np.float32)
-        return observation if self.at_reset else (observation, {})
-
-    def step(self, action):
-        return np.zeros(3, np.float32), 0.0, True, {}
-
-
-def test_environments_of_the_interface_before_gymnasium_are_refused_by_name():
-    with pytest.raises(ValueError, match=r"env: expected reset to return \(observation, info\), .* got ndarray"):
-        collect(Older(at_reset=True), num_steps=3, gamma=0.9, seed=0)
-    with pytest.raises(ValueError, match=r"env: expected step to return \(observation, reward, .* got 4 things"):
-        collect(Older(at_reset=False), num_steps=3, gamma=0.9, seed=0)

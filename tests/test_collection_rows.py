@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from icrl_agents.collection import collect_episodes
+from icrl_agents.collection import collect, collect_episodes
 
 
 class Emits(gym.Env):
@@ -137,3 +137,26 @@ def test_an_environment_whose_metadata_say_another_mode_than_it_has_is_refused(n
             collect_episodes(SameStep(mode, name), num_steps=8, seed=0)
     first, *_ = collect_episodes(SameStep(AutoresetMode.SAME_STEP, name), num_steps=8, seed=0)
     assert (first.observations.ravel().tolist(), first.terminated) == ([0.0, 1.0, 2.0, 3.0], True)
+
+
+class Older(gym.Env):
+    """An environment of the interface before Gymnasium's, at its reset or at its steps."""
+
+    observation_space, action_space = gym.spaces.Box(-1.0, 1.0, (3,)), gym.spaces.Discrete(2)
+
+    def __init__(self, *, at_reset):
+        self.at_reset = at_reset
+
+    def reset(self, *, seed=None, options=None):
+        observation = np.zeros(3, np.float32)
+        return observation if self.at_reset else (observation, {})
+
+    def step(self, action):
+        return np.zeros(3, np.float32), 0.0, True, {}
+
+
+def test_environments_of_the_interface_before_gymnasium_are_refused_by_name():
+    with pytest.raises(ValueError, match=r"env: expected reset to return \(observation, info\), .* got ndarray"):
+        collect(Older(at_reset=True), num_steps=3, gamma=0.9, seed=0)
+    with pytest.raises(ValueError, match=r"env: expected step to return \(observation, reward, .* got 4 things"):
+        collect(Older(at_reset=False), num_steps=3, gamma=0.9, seed=0)

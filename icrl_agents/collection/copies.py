@@ -50,11 +50,7 @@ class OneCopy:
         self.observation_space, self.action_space = env.observation_space, env.action_space
 
     def reset(self, seed: int | None) -> Sequence[Any]:
-        """Starts an episode; returns its first observation.
-
-        Raises:
-            ValueError: If the environment returns anything but a pair.
-        """
+        """Starts an episode; returns its first observation, or raises ValueError if what it gets is no pair."""
         self._observation, _ = arguments.returned("reset", self._env.reset(seed=seed), "observation", "info")
         return [self._observation]
 
