@@ -219,3 +219,15 @@ def test_a_million_transitions_between_ten_states_take_a_second():
     rows = context.states.argmax(-1)
     means = torch.stack([value.td_errors(context)[rows == s].mean() for s in range(10)])
     assert float(means.abs().max()) < 0.9**38
+
+
+def test_monte_carlo_values_of_a_million_transitions_between_few_states_are_their_mean_returns():
+    """Asked at all transitions, which would take hours if each were a key."""
+    rng = np.random.default_rng(3)
+    visited, n = rng.integers(0, 10, 1_000_001), 1_000_000
+    table, discounts = rng.normal(size=(10, 3)), np.where(np.arange(n) % 1_000 == 999, 0.0, 0.9)
+    context = Context(table[visited[:-1]], rng.normal(size=n), discounts, table[visited[1:]])
+    returns = context.returns()[0].numpy()
+    means = np.array([returns[visited[:-1] == s].mean() for s in range(10)])
+    found = MonteCarlo().fit(context)(context.states).numpy()
+    np.testing.assert_allclose(found, means[visited[:-1]], rtol=0, atol=1e-12)

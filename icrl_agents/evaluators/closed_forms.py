@@ -5,6 +5,7 @@ Systems are solved in float64, whatever the context's type, and never inverted. 
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 from numbers import Integral
 
@@ -134,5 +135,10 @@ class MonteCarlo:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        attention = SoftmaxAttention(self.kernel).bind(context.states, counted)
-        return ValueFunction([attention], [returns[..., None, :]], context)
+        ends = copy.copy(context)  # each transition earns its return and ends, so that equal states are kept once
+        ends.rewards, ends.mask = returns.masked_fill(~counted, 0.0), counted
+        ends.discounts = torch.zeros_like(returns)
+        distinct = weighted(ends)
+        return ValueFunction(
+            [attend(SoftmaxAttention(self.kernel), distinct)], [distinct.rewards[..., None, :]], context
+        )
