@@ -121,12 +121,13 @@ def predicted(model: Any, observation: Any) -> Any:  # noqa: ANN401 (a Stable-Ba
 def _takes_two(policy: object) -> bool:
     """Return whether ``policy`` can be called with an observation and a generator, as far as can be told.
 
-    A second parameter with a default of its own, such as ``deterministic=False``, is meant for something else.
+    A second parameter with a default of its own, such as ``deterministic=False``, is meant for something else, and so
+    are those of ``action_space.sample``. A torch module shows its parameters in ``forward`` alone.
     """
-    if not callable(policy):
+    if not callable(policy) or isinstance(getattr(policy, "__self__", None), spaces.Space):
         return False
     try:
-        signature = inspect.signature(policy)
+        signature = inspect.signature(getattr(policy, "forward", policy))
         names = list(signature.bind(None, None).arguments)
     except ValueError:  # some built-in callables have no signature
         return True

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from icrl_agents import collect_episodes
 from icrl_agents.control import PPOConfig, ppo
@@ -123,3 +124,25 @@ def test_a_function_whose_second_parameter_is_another_setting_is_not_given_the_g
         lambda observation, rng, action=1: action,
     ):
         assert len(collect_episodes(env, num_steps=3, seed=0, policy=policy)[0]) == 3
+
+
+class Net(torch.nn.Module):
+    """A policy as a torch module, whose parameters are those of its ``forward``."""
+
+    def forward(self, observation, deterministic=False):
+        return int(bool(deterministic))
+
+
+class Drawn(Net):
+    """The same, which draws as asked."""
+
+    def forward(self, observation, rng):
+        return int(rng.integers(2))
+
+
+def test_a_torch_module_and_a_space_are_asked_as_functions_are():
+    env = gym.make("CartPole-v1")
+    for policy in (Net(), Net().forward, env.action_space.sample):
+        with pytest.raises(TypeError, match=r"policy must be a callable \(observation, rng\) -> action"):
+            collect_episodes(env, num_steps=3, seed=0, policy=policy)
+    assert len(collect_episodes(env, num_steps=3, seed=0, policy=Drawn())[0]) == 3
