@@ -12,7 +12,7 @@ from icrl_agents.context import Context
 from icrl_agents.control import Critic
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
-from icrl_agents.kernels import RBF, Exponential
+from icrl_agents.kernels import RBF, Exponential, Laplace, ProductLaplace
 
 
 def random_context():
@@ -108,3 +108,13 @@ def test_a_temperature_that_training_has_left_below_0_is_refused(temperature):
     for evaluator in (WeightedSoftmaxTD(kernel, 3), KernelTD(kernel, 3)):
         with pytest.raises(ValueError, match="temperature: expected a positive number, got"):
             evaluator.fit(random_context())
+
+
+@pytest.mark.parametrize("kind", [RBF, Laplace, ProductLaplace])
+@pytest.mark.parametrize("scale", [0.0, float("nan"), float("inf")])
+def test_a_length_scale_that_training_has_spoilt_is_named(kind, scale):
+    kernel = kind(0.3)
+    kernel.length_scale.data.fill_(scale)
+    context = Context([[0.0], [1.0]], [1.0, 1.0], [0.9, 0.9], [[1.0], [2.0]])
+    with pytest.raises(ValueError, match="length_scale: expected finite numbers that are not 0, got"):
+        WeightedSoftmaxTD(kernel, 3).fit(context)

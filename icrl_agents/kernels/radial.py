@@ -40,8 +40,17 @@ class _Radial(nn.Module):
             self.length_scale = nn.Parameter(scale, requires_grad=False)
 
     def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
-        """Returns the kernel for one context: with ℓ as it is now, or the median distance between ``keys``."""
+        """Returns the kernel for one context: with ℓ as it is now, or the median distance between ``keys``.
+
+        Raises:
+            ValueError: If training has left a length scale at 0, NaN or inf.
+        """
         scale = self.length_scale
+        if scale is not None and not bool((torch.isfinite(scale) & (scale != 0)).all()):
+            raise ValueError(
+                f"length_scale: expected finite numbers that are not 0, got {scale.tolist()}, as where training has "
+                "gone too far; take a smaller learning rate, or train its logarithm."
+            )
         found = median_distance(keys.detach(), mask)[..., None, None] if scale is None else scale
         return holding(self, length_scale=found, _offset=common_offset(keys))
 
