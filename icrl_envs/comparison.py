@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
+
+DEEPEST = 6
+"""Containers in each other, the process's own attributes among them, in which numbers are looked for."""
 
 
 class Task(NamedTuple):
@@ -27,8 +33,7 @@ class Held:
     """
 
     def __init__(self, process: object) -> None:
-        held = {"": type(process).__qualname__, **getattr(process, "__dict__", {})}
-        self.__dict__ = {name: plain for name, value in held.items() if (plain := _plain(value)) is not None}
+        self.kind, self.numbers = type(process).__qualname__, _held(process)
 
 
 def equal(process: object, other: object) -> bool | None:
@@ -48,7 +53,8 @@ def equal(process: object, other: object) -> bool | None:
 def different(task: Task | None, other: Task | None) -> bool:
     """Return whether two tasks are known to differ; of processes without an equality: their seeds, or what they hold.
 
-    What they hold are the numbers and strings, also in arrays and lists, among the attributes that both have.
+    What they hold are the numbers and strings that both have: in attributes and slots, also in arrays, lists,
+    dictionaries, dataclasses, namespaces and the weights of modules there.
     """
     if task is None or other is None:
         return task is not other
@@ -59,14 +65,46 @@ def different(task: Task | None, other: Task | None) -> bool:
 
 
 def _hold_others(process: object, other: object) -> bool:
-    held, theirs = (getattr(each, "__dict__", {}) for each in (process, other))
-    pairs = [(_plain(held[name]), _plain(theirs[name])) for name in held.keys() & theirs.keys()]
+    held, theirs = _held(process), _held(other)
+    pairs = [(held[path], theirs[path]) for path in held.keys() & theirs.keys()]
     return any(
-        one is not None
-        and two is not None
-        and not (np.array_equal(one, two) or (one.shape == two.shape and one.tobytes() == two.tobytes()))  # also NaN
+        not (np.array_equal(one, two) or (one.shape == two.shape and one.tobytes() == two.tobytes()))  # also NaN
         for one, two in pairs
     )
+
+
+def _held(process: object) -> dict[tuple[Any, ...], np.ndarray]:
+    """The numbers and strings of a process, by the names that lead to each."""
+    slots = [name for kind in type(process).__mro__ for name in _names(getattr(kind, "__slots__", ()))]
+    own = {name: getattr(process, name) for name in slots if hasattr(process, name)}
+    return dict(_numbers({**own, **getattr(process, "__dict__", {})}, (), DEEPEST))
+
+
+def _names(slots: str | Iterable[str]) -> tuple[str, ...]:
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _numbers(value: Any, path: tuple[Any, ...], depth: int) -> Iterator[tuple[tuple[Any, ...], np.ndarray]]:  # noqa: ANN401
+    plain = _plain(value)
+    if plain is not None:
+        yield path, plain
+    elif depth:
+        for name, part in _parts(value):
+            yield from _numbers(part, (*path, name), depth - 1)
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:  # noqa: ANN401
+    """What a container holds, by name; nothing of other objects."""
+    if isinstance(value, type):
+        return ()
+    if callable(getattr(value, "state_dict", None)):
+        value = value.state_dict()
+    if isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, (list, tuple)):
+        return enumerate(value)
+    kept = isinstance(value, SimpleNamespace) or dataclasses.is_dataclass(value)
+    return getattr(value, "__dict__", {}).items() if kept else ()
 
 
 def _plain(value: Any) -> np.ndarray | None:  # noqa: ANN401 (an attribute of any kind)

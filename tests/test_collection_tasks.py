@@ -1,6 +1,8 @@
 """Collection from copies that are different tasks, in this process or in workers, and what copies do to numbers."""
 
 import dataclasses
+import types
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
@@ -68,6 +70,21 @@ def reach(**given):
     return gym.make("icrl/MetaWorldMRP-v0", domain="reach-v3", **given)
 
 
+def holding(make, number):
+    return ProcessEnv(Plain(held=make(number)))
+
+
+def module(number):
+    return torch.nn.Linear(1, 1).requires_grad_(False).apply(lambda each: [p.fill_(number) for p in each.parameters()])
+
+
+CONTAINERS = {
+    "a dictionary": lambda number: {"a": {"b": number}},
+    "a namespace": lambda number: types.SimpleNamespace(a=number),
+    "a dataclass": lambda number: Table(number, None),
+    "a ragged list": lambda number: [np.full(2, number), np.zeros(3)],
+    "a module": module,
+}
 DIFFERENT = {
     "seeds": [lambda: gym.make("icrl/LoopChain-v0"), lambda: gym.make("icrl/LoopChain-v0", task_seed=1)],
     "arguments": [lambda: gym.make("icrl/RKHS-v0"), lambda: gym.make("icrl/RKHS-v0", length_scale=0.6)],
@@ -80,6 +97,10 @@ DIFFERENT = {
     "tensors in it": [lambda: ProcessEnv(Table(1.0, torch.zeros(2))), lambda: ProcessEnv(Table(1.0, torch.ones(2)))],
     "numbers in what is not to be sent": [lambda: ProcessEnv(Unsent(1.0)), lambda: ProcessEnv(Unsent(5.0))],
     "functions in it": [lambda: ProcessEnv(Plain(1.0, f=lambda x: x)), lambda: ProcessEnv(Plain(5.0, f=lambda x: x))],
+    **{
+        f"numbers in {name}": [partial(holding, make, 1.0), partial(holding, make, 5.0)]
+        for name, make in CONTAINERS.items()
+    },
     "one not of icrl_envs": [lambda: ProcessEnv(Constant(1.0)), lambda: Foreign()],
     "noise": [lambda: reach(noise="low"), lambda: reach(noise="high")],
 }
@@ -94,6 +115,8 @@ EQUAL = {
     "functions in it": [lambda: ProcessEnv(Plain(1.0, f=lambda x: x))] * 2,
     "seeds of what has no equality": [lambda: drawn(1)] * 2,
     "arrays in it": [lambda: ProcessEnv(Table(1.0, np.full(2, np.nan)))] * 2,
+    **{f"numbers in {name}": [partial(holding, make, 1.0)] * 2 for name, make in CONTAINERS.items()},
+    "classes in it": [lambda: ProcessEnv(Plain(kind=torch.nn.Linear))] * 2,
     "what cannot be compared": [lambda: ProcessEnv(Plain(rows=[[1], [1, 2]])), lambda: ProcessEnv(Plain(act=print))],
     "foreign": [lambda: gym.make("CartPole-v1")] * 2,
 }
