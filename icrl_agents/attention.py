@@ -105,8 +105,8 @@ class SoftmaxAttention(nn.Module):
     """Normalised attention K(x_k, x) = κ(x, x_k) / Σ_i κ(x, x_i) = softmax_k g(x, x_k) (arXiv 2605.07333).
 
     A query that no key reaches (κ = 0 throughout) has zero weights, not NaN, which is warned of under a kernel of one's
-    own: without a ``score`` small numbers may have become 0. Keys that stand for c transitions each
-    have c times the weight, c_k κ(x, x_k) / Σ_i c_i κ(x, x_i).
+    own: without a ``score`` small numbers may have become 0. Keys that stand for c transitions each have c times the
+    weight, c_k κ(x, x_k) / Σ_i c_i κ(x, x_i).
 
     Args:
         kernel: κ, with ``score`` = log κ if it has one; any non-negative callable otherwise.

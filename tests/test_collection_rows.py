@@ -160,3 +160,13 @@ def test_environments_of_the_interface_before_gymnasium_are_refused_by_name():
         collect(Older(at_reset=True), num_steps=3, gamma=0.9, seed=0)
     with pytest.raises(ValueError, match=r"env: expected step to return \(observation, reward, .* got 4 things"):
         collect(Older(at_reset=False), num_steps=3, gamma=0.9, seed=0)
+
+
+def test_an_observation_of_another_shape_than_its_box_is_refused_though_it_has_as_many_numbers():
+    space = spaces.Box(-9.0, 9.0, (2, 3))
+    numbers = np.arange(6, dtype=np.float32)
+    for shape in ((2, 3), (6,), (1, 2, 3)):
+        episodes = collect_episodes(Emits(space, numbers.reshape(shape)), num_steps=2, seed=0)
+        np.testing.assert_array_equal(episodes[0].observations, np.tile(numbers, (3, 1)))
+    with pytest.raises(ValueError, match=r"env: expected observations of shape \(2, 3\) as in .*, got \(3, 2\)"):
+        collect_episodes(Emits(space, numbers.reshape(3, 2)), num_steps=2, seed=0)

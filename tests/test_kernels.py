@@ -151,7 +151,7 @@ def test_the_stable_step_size_is_one_over_the_largest_row_sum(kernel, formula, s
 def test_identity_gives_states_never_visited_no_weight():
     keys = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     weights = SoftmaxAttention(Identity()).bind(keys, torch.tensor([True, True, True]))
-    with pytest.warns(UserWarning, match="but for rounding"):
+    with pytest.warns(UserWarning, match="equal a state of the context but for rounding, so that"):
         found = weights(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1e-30]]))
     close(found, [[0.5, 0, 0.5], [0, 1, 0], [0, 0, 0]])
     silent = KernelAttention(ReLU()).bind(-keys, torch.tensor([True, True, True]))(keys)

@@ -33,7 +33,9 @@ def test_a_state_that_was_visited_but_for_rounding_to_single_precision_is_told_o
     grid = np.arange(10, dtype=np.float32)[:, None] / np.float32(10)
     context = Context(grid[:-1].astype(float), np.ones(9), np.full(9, 0.9), grid[1:].astype(float))
     values = evaluator.fit(context)
-    with pytest.warns(UserWarning, match=r"equal a state of the context but for rounding"):
+    with pytest.warns(
+        UserWarning, match="a state of the context but for rounding, so that they are none that was visited"
+    ):
         assert float(values([0.3])) == 0
     assert float(values(grid[3])) > 1
     assert values(torch.tensor([[0.5], [0.35]])).tolist() == [pytest.approx(float(values(grid[5]))), 0]
@@ -59,6 +61,8 @@ def test_a_state_that_was_visited_but_for_rounding_of_sums_is_told_of(evaluator:
 def test_a_state_asked_for_in_single_precision_that_was_visited_in_double_is_told_of():
     grid = np.arange(10)[:, None] / 10
     values = TabularTD(50).fit(Context(grid[:-1], np.ones(9), np.full(9, 0.9), grid[1:]))
-    with pytest.warns(UserWarning, match=r"equal a state of the context but for rounding"):
+    with pytest.warns(
+        UserWarning, match="a state of the context but for rounding, so that they are none that was visited"
+    ):
         assert float(values(grid[3].astype(np.float32))) == 0
     assert float(values(grid[5].astype(np.float32))) > 1  # 0.5 is the same in both

@@ -133,12 +133,20 @@ def _row(name: str, space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
 
     def row(element: Any) -> np.ndarray:  # noqa: ANN401
         arguments.unmasked(f"env: {name}", element)
-        flat = np.array(element).ravel() if box else np.asarray(spaces.flatten(space, _counted(name, space, element)))
+        given = np.array(element) if box else np.asarray(spaces.flatten(space, _counted(name, space, element)))
+        flat = given.ravel()
+        if box and flat.shape == (dim,) and given.ndim > 1 and _wide(given.shape) != _wide(space.shape or ()):
+            raise ValueError(f"env: expected {name} of shape {space.shape} as in {space}, got {given.shape}.")
         if flat.shape != (dim,):
             raise ValueError(f"env: expected {name} of {dim} numbers as in {space}, got {flat.size}.")
         return float_rows(name, flat)
 
     return row
+
+
+def _wide(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without its axes of length 1."""
+    return tuple(length for length in shape if length != 1)
 
 
 def _one_hot(name: str, space: spaces.Discrete) -> Callable[[Any], np.ndarray]:
