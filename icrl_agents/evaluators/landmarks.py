@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.context import Context
+from icrl_agents.distinct import group_rows
 from icrl_agents.kernel_matrix import OWN, check_finite, kernel_matrix
 from icrl_agents.kernels import Kernel
 
@@ -38,6 +39,7 @@ class Landmarks(NamedTuple):
         mass: B Bᵀ Σ_k κ(Z, x_k), ``(m,)``, by which values are normalised; None where they are not.
         far: Indices of those observations among the context's points, ``(e,)``.
         exact: Their weights K(x_k, x), ``(e, n)``.
+        visited: Which of the context's points are states that a transition leaves, ``(p,)``.
     """
 
     kernel: Kernel
@@ -46,13 +48,14 @@ class Landmarks(NamedTuple):
     mass: Tensor | None
     far: Tensor
     exact: Tensor
+    visited: Tensor
 
     def rows(self, context: Context, index: Tensor) -> tuple[Tensor, Tensor]:
         """What the points of ``context`` at ``index (b,)`` send, κ(x, Z) where they are keys, and their features.
 
         No normaliser is smaller than κ of a key among its terms: of a landmark, and of the point itself if it is a key.
         """
-        points, keys = context.points[index], index < len(context)
+        points, keys = context.points[index], self.visited[index]
         kappa = kernel_matrix(self.kernel, points, self.Z)
         check_finite(kappa)
         features = kappa
@@ -77,14 +80,25 @@ class Landmarks(NamedTuple):
         return found if self.mass is None else found / _normaliser(kappa, self.mass, own)
 
 
-def finals(context: Context) -> Tensor:
-    """The indices of the final observations among the points, ``(e,)``."""
-    return context.successors[context.successors >= len(context)].unique()
+def visited(context: Context) -> Tensor:
+    """Which of the points are states that a transition leaves, ``(p,)``: next states may equal one and be kept apart.
+
+    So are those of rows in another order, and those with a derivative of their own.
+    """
+    group = group_rows(context.points).group
+    left = torch.zeros_like(group, dtype=torch.bool)
+    left[group[: len(context)][context.mask]] = True
+    return left[group]
 
 
-def far_finals(kernel: Kernel, Z: Tensor, context: Context, most: int) -> Tensor:
+def finals(context: Context, visited: Tensor) -> Tensor:
+    """The indices of the final observations among the points, which no transition leaves, ``(e,)``."""
+    return context.successors[~visited[context.successors]].unique()
+
+
+def far_finals(kernel: Kernel, Z: Tensor, context: Context, visited: Tensor, most: int) -> Tensor:
     """The indices of final observations that are far from every landmark, ``most`` at most: the farthest."""
-    found = finals(context)
+    found = finals(context, visited)
     if len(found) == 0:
         return found
     points = context.points[found]

@@ -23,7 +23,7 @@ from icrl_agents.blockwise import LARGEST_MATRIX
 from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import Bounded, check_convergence
-from icrl_agents.evaluators.landmarks import ROWS, Landmarks, far_finals, finals, inverse_root, with_unreached
+from icrl_agents.evaluators.landmarks import ROWS, Landmarks, far_finals, finals, inverse_root, visited, with_unreached
 from icrl_agents.evaluators.systems import in_double
 from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
 from icrl_agents.magnitudes import power_of_two
@@ -45,7 +45,8 @@ class Nystrom:
     The time of a fit is O(n m² + L m²) instead of O(L n²), its memory O(n L + m²). The relative error of the values is
     estimated on a sample of the context's states, of the final observations that it bootstraps from, and of the states
     that carry TD errors far from every landmark, if there that is lost which the first sample misses, and told in
-    ``ValueFunction.approximation_error``: that of the last sweep, of which a few may add up. Sweeps run in float64.
+    ``ValueFunction.approximation_error``: that of the last sweep, of which a few may add up; the first one is exact.
+    Sweeps run in float64.
 
     Args:
         landmarks: m ≥ 1, distinct states of the context, drawn at random: more for a narrower kernel; all if fewer.
@@ -89,7 +90,8 @@ class Nystrom:
         w, lost = _coefficients(landmarks, context, torch.stack([*a_history, a]), alpha)
         w = w.to(given.dtype)
         attention = _exact(rule).bind(given.states, given.mask)
-        error = self._error(landmarks, attention, context, w[-1], a, lost, generator)
+        exact = num_sweeps <= 1 and not _is_estimated(rule)  # w is α R, whatever the landmarks
+        error = 0.0 if exact else self._error(landmarks, attention, context, w[-1], a, lost, generator)
         if not error <= LARGEST_ERROR:
             warn(
                 f"approximation: estimated relative error {error:.2g} of the values; take more landmarks than "
@@ -114,19 +116,18 @@ class Nystrom:
         check_finite(kappa)
         B = inverse_root(kappa)
         far = torch.empty(0, dtype=torch.long, device=states.device)
-        landmarks = Landmarks(kernel, Z, B, None, far, states.new_empty(0, len(context)))
+        landmarks = Landmarks(kernel, Z, B, None, far, states.new_empty(0, len(context)), visited(context))
         mass = B @ (B.mT @ sums)
         if isinstance(rule, SoftmaxAttention):
-            far = far_finals(kernel, Z, context, min(len(Z), LARGEST_MATRIX // (8 * len(context))))
+            most = min(len(Z), LARGEST_MATRIX // (8 * len(context)))
+            far = far_finals(kernel, Z, context, landmarks.visited, most)
             exact = rule.bind(context.states, context.mask)(context.points[far])
             B = torch.block_diag(B, torch.eye(len(far)).to(B))
             return landmarks._replace(B=B, mass=mass, far=far, exact=exact), 1.0
         alpha = rule.step_size
-        if alpha == "auto" and getattr(kernel, "positive", False):
-            alpha = (
-                1.0
-                / torch.stack([(kernel_matrix(kernel, block, Z) @ mass).amax() for block in states.split(ROWS)]).amax()
-            )
+        if _is_estimated(rule):
+            sums = [(kernel_matrix(kernel, block, Z) @ mass).amax() for block in states.split(ROWS)]
+            alpha = 1.0 / torch.stack(sums).amax()
         elif alpha == "auto":
             alpha = stable_step_size(kernel, context.states, context.mask)
         return landmarks, cast(float | Tensor, alpha)
@@ -161,12 +162,13 @@ class Nystrom:
         exact kernel.
         """
         w, a = w.detach(), a.detach()
-        sets = [self._some(points, generator) for points in (context.mask.nonzero()[:, 0], finals(context))]
+        ends = finals(context, landmarks.visited)
+        sets = [self._some(points, generator) for points in (context.mask.nonzero()[:, 0], ends)]
         sets.append(_draws(lost * (w.double().abs() / power_of_two(w.double())), self.sample, generator))
-        (states, v), ends, risked = (_values(landmarks, attention, context, points, w, a) for points in sets)
+        (states, v), at_ends, risked = (_values(landmarks, attention, context, points, w, a) for points in sets)
         usual, few = _gap(states, v), _gap(*risked, least=v)
         counts = (few > _LOST) | (few > _MISSED * usual)
-        return float(torch.stack([usual, _gap(*ends), few * counts]).max())
+        return float(torch.stack([usual, _gap(*at_ends), few * counts]).max())
 
     def _some(self, points: Tensor, generator: torch.Generator) -> Tensor:
         if self.sample >= len(points):
@@ -200,6 +202,12 @@ def _draws(risks: Tensor, number: int, generator: torch.Generator) -> Tensor:
     drawn = torch.rand(min(number, len(risks)), generator=generator, dtype=torch.float64).to(sums.device) * sums[-1]
     found = torch.searchsorted(sums, drawn, right=True)
     return found[found < len(risks)]  # none where nothing is at risk
+
+
+def _is_estimated(rule: Attention) -> bool:
+    """Whether the step size is one of the landmarks' kernel."""
+    automatic = not isinstance(rule, SoftmaxAttention) and rule.step_size == "auto"
+    return automatic and getattr(rule.kernel, "positive", False)
 
 
 def _exact(rule: Attention) -> Attention:

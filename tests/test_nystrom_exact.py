@@ -1,0 +1,48 @@
+"""Landmarks: which of their values depend on no more than the transitions, and which are exact."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents.context import Context
+from icrl_agents.evaluators import KernelTD, Nystrom, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF, Laplace
+
+RNG = np.random.default_rng(0)
+
+
+def walk(n):
+    """States ``(n + 1, 2)`` and rewards ``(n,)``."""
+    return torch.as_tensor(RNG.normal(size=(n + 1, 2))), torch.as_tensor(RNG.normal(size=n))
+
+
+@pytest.mark.parametrize("kernel", [RBF(0.3), Laplace(0.3)])
+@pytest.mark.parametrize("landmarks", [5, 40])
+def test_values_are_the_same_where_next_states_that_were_visited_are_kept_apart(kernel, landmarks):
+    """As they are where states require a gradient, each its own."""
+    n, fit = 80, WeightedSoftmaxTD(kernel, 20, approximation=Nystrom(landmarks)).fit
+    x, rewards = walk(n)
+    x[n - 5] = 0.0  # the last next state, which is no state, though padding is 0
+    discounts, mask = torch.full_like(rewards, 0.9), torch.arange(n) < n - 5
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        expected = fit(Context(x[:-1], rewards, discounts, x[1:], mask))
+        found = fit(Context(x[:-1].clone().requires_grad_(), rewards, discounts, x[1:].clone(), mask))
+    some = torch.as_tensor(RNG.normal(size=(20, 2)))
+    torch.testing.assert_close(found(some).detach(), expected(some), rtol=1e-9, atol=1e-9)
+    assert found.approximation_error == pytest.approx(expected.approximation_error, rel=1e-6)
+
+
+def test_the_first_sweep_is_exact_and_nothing_is_said_of_it():
+    x, rewards = walk(300)
+    context = Context(x[:-1], rewards, torch.full_like(rewards, 0.9), x[1:])
+    for make in (lambda **k: WeightedSoftmaxTD(RBF(0.2), 1, **k), lambda **k: KernelTD(RBF(0.2), 1, 0.1, **k)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            found = make(approximation=Nystrom(5)).fit(context)
+        torch.testing.assert_close(found(x), make().fit(context)(x))
+        assert found.approximation_error == 0.0
+    with pytest.warns(RuntimeWarning, match="take more landmarks than 5"):  # the step is one of the landmarks' kernel
+        KernelTD(RBF(0.2), 1, approximation=Nystrom(5)).fit(context)
