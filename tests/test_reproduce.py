@@ -48,6 +48,13 @@ def test_a_run_is_reproduced_without_touching_its_folder(finished, tmp_path, cap
     assert "1 of them finished before" in capsys.readouterr().err
 
 
+def test_no_folder_is_named_that_is_gone_afterwards(finished, capsys):
+    assert main(["reproduce", "--from", str(finished)]) == 0
+    captured = capsys.readouterr()
+    assert "icrl-" not in captured.out + captured.err
+    assert captured.out.startswith("\nfile ")
+
+
 def test_rows_that_were_put_aside_are_not_compared(finished, tmp_path, capsys):
     folder = copied(finished, tmp_path / "folder")
     (folder / "rows.before.csv").write_text("domain,td_loss\nreach-v3,0.5\n")

@@ -4,13 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from icrl_agents.studies.adapt import figures as adapt_figures
 from icrl_agents.studies.adapt.evaluation import ADAPTIVE, FIXED, NAIVE
 from icrl_agents.studies.adapt.evaluation import Row as AdaptRow
 from icrl_agents.studies.adapt.summary import Summary as AdaptSummary
 from icrl_agents.studies.beyond.config import BeyondConfig
-from icrl_agents.studies.line_styles import line_styles
+from icrl_agents.studies.line_styles import in_columns, line_styles
 from icrl_agents.studies.matrix import figures as matrix_figures
 from icrl_agents.studies.matrix.evaluation import CONSTRUCTED
 from icrl_agents.studies.matrix.evaluation import Row as MatrixRow
@@ -107,3 +109,12 @@ def test_what_has_no_effect_on_the_chosen_processes_is_refused(processes, settin
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 40])
 def test_as_many_line_styles_as_curves_and_no_two_alike(count):
     assert len(line_styles(count)) == len(set(line_styles(count))) == count
+
+
+@pytest.mark.parametrize("levels", [1, 3, 5])
+def test_a_legend_has_a_column_for_each_kind(levels):
+    models, noise = ([Line2D([], [], label=f"{kind} {i}") for i in range(n)] for kind, n in (("m", 3), ("n", levels)))
+    legend = Figure().legend(handles=in_columns(models, noise), ncols=2)
+    columns = [[text.get_text() for text in legend.get_texts()[i :: max(3, levels)]] for i in range(max(3, levels))]
+    assert [m for m, _ in columns] == [f"m {i}" if i < 3 else " " for i in range(len(columns))]
+    assert [n for _, n in columns] == [f"n {i}" if i < levels else " " for i in range(len(columns))]

@@ -47,6 +47,7 @@ def matrix_figure(summary: Summary, path: Path) -> None:
             axis.set_yticks(range(size), names if j == 0 else [], fontsize=7)
             _numbers(axis, grid, norm)
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes.ravel().tolist(), shrink=0.5, extend="both")
+    bar.set_label(" or ".join(SHOWN), fontsize=8)
     bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     figure.supxlabel("evaluated on", fontsize=9)
     figure.supylabel("pretrained on high noise of", fontsize=9)

@@ -72,7 +72,7 @@ def training_figure(results: Sequence[PretrainResult], path: Path) -> None:
             axis.set_ylim(top=1.02)
         axis.grid(alpha=0.25, linewidth=0.5)
         if len(curves) > 1:
-            axis.legend(frameon=False, fontsize=8)
+            axis.legend(facecolor="white", edgecolor="none", framealpha=1.0, fontsize=8)  # the zero line is behind it
     write_figure(figure, path)
 
 
@@ -98,7 +98,7 @@ def attention_figure(result: PretrainResult, path: Path) -> None:
             if column == 0:
                 axis.set_ylabel(name)
             if name.startswith("layer") and column == len(pictures) - 1:
-                figure.colorbar(image, ax=axis, shrink=0.8)
+                figure.colorbar(image, ax=axis, shrink=0.8, label="attention weight")
     write_figure(figure, path)
 
 

@@ -26,7 +26,8 @@ class ReproduceConfig:
     from_: Annotated[Path, tyro.conf.arg(name="from", metavar="FOLDER")]
     """Folder of the finished run; it is only read."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Folder of the new run and its trajectories; default a temporary one, which is removed afterwards."""
+    """Folder of the new run and its trajectories; default a temporary one, which is removed afterwards, and
+    without what the study itself prints."""
     tolerance: float = 0.0
     """Largest difference of two numbers that are the same, relative to the larger one; 0 asks for equal digits."""
     trust: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import tempfile
 import typing
 from collections.abc import Callable, Mapping
@@ -42,7 +43,8 @@ def run(config: ReproduceConfig, studies: Studies) -> int:
         again, study = rebuilt(described, out, studies, trust=config.trust)
         if config.out is not None:
             stack.enter_context(opened_folder(out, config))
-        study(again)
+        with contextlib.nullcontext() if config.out else contextlib.redirect_stdout(io.StringIO()):
+            study(again)  # what it prints names a folder that is gone afterwards, unless it was asked for
         results = out / "out"
         files = [path for place in (config.from_, results) for path in place.glob("*.csv") if not path.match(BEFORE)]
         names = sorted({path.name for path in files})

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 from matplotlib.typing import LineStyleType
 
-from icrl_agents.studies.line_styles import line_styles
+from icrl_agents.studies.line_styles import in_columns, line_styles
 from icrl_agents.studies.results import write_figure
 from icrl_agents.studies.transfer.evaluation import ADAPTIVE, TRANSFORMERS
 from icrl_agents.studies.transfer.summary import Summary
@@ -48,10 +48,10 @@ def td_loss_figure(summary: Summary, path: Path) -> None:
         axis.grid(alpha=0.25, linewidth=0.5)
     for axis in axes[len(summary.domains) :]:
         axis.remove()
-    handles = [Line2D([], [], color=COLOURS[name], label=f"{name} transformer") for name in TRANSFORMERS]
+    models = [Line2D([], [], color=COLOURS[name], label=f"{name} transformer") for name in TRANSFORMERS]
     styled = zip(line_styles(len(summary.noise)), summary.noise, strict=True)
-    handles += [Line2D([], [], color="black", linestyle=style, label=f"{noise} noise") for style, noise in styled]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2 if columns == 1 else 3, frameon=False)
+    levels = [Line2D([], [], color="black", linestyle=style, label=f"{noise} noise") for style, noise in styled]
+    figure.legend(handles=in_columns(models, levels), loc="outside lower center", ncols=2, frameon=False)
     figure.supylabel("held-out TD loss / loss of v = 0", fontsize=10)
     title = "ratio of means over seeds, band: ± standard error, no lower than a third of the ratio"
     figure.suptitle(textwrap.fill(title, 44 * columns), fontsize=9)
@@ -83,6 +83,8 @@ def heat_map_figure(summary: Summary, path: Path) -> None:
         for (row, column), value in np.ndenumerate(grid):
             axis.text(column, row, _two_digits(value), ha="center", va="center", fontsize=6, color=_ink(norm, value))
     bar = figure.colorbar(ScalarMappable(norm, colours), ax=list(axes), shrink=0.6, extend="both", aspect=30)
+    bar.set_label(" or ".join(measures), fontsize=8)
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     bar.ax.tick_params(labelsize=7)
     figure.supxlabel("policy noise", fontsize=8)
     figure.suptitle(
