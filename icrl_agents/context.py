@@ -26,6 +26,7 @@ from icrl_agents.episode import Episode, episode_arrays
 from icrl_agents.links import are_rows_of_one, equal_links, near_links, warn_of_rounding, warn_of_two_types
 from icrl_agents.machine import check_device
 from icrl_agents.magnitudes import widened
+from icrl_agents.pure import deep_copied
 
 
 class Context:
@@ -243,6 +244,10 @@ class Context:
     def __len__(self) -> int:
         """Number of transitions n, padding included."""
         return self.rewards.shape[-1]
+
+    def __deepcopy__(self, known: dict[int, Any]) -> Self:
+        """A copy whose gradients are those of the original."""
+        return deep_copied(self, known)
 
     def __repr__(self) -> str:
         """Shape, type and device in one line."""

@@ -6,7 +6,7 @@ import copy
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from types import MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from icrl_agents.notices import warn
 
+_Any = TypeVar("_Any")
 _Module = TypeVar("_Module", bound=nn.Module)
 
 PAIRS = 4
@@ -71,6 +72,33 @@ def _held_in(item: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401
     if isinstance(item, MethodType):
         return MethodType(item.__func__, _held(item.__self__, known))
     return item
+
+
+def deep_copied(item: _Any, known: dict[int, Any]) -> _Any:
+    """What ``copy.deepcopy`` makes of an object, and of results of torch in it, which that refuses to copy.
+
+    Those are cloned: the gradients of the copy go to where those of the object go. ``known`` is the memo.
+    """
+    left: list[Any] = [vars(item)]
+    seen: dict[int, Any] = {}
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen[id(each)] = each
+        if isinstance(each, Tensor) and not each.is_leaf:
+            known.setdefault(id(each), each.clone())
+        elif isinstance(each, (dict, list, deque, tuple)):
+            left.extend(each.values() if isinstance(each, dict) else each)
+        elif isinstance(each, partial):
+            left.extend([each.func, *each.args, *each.keywords.values()])
+        elif isinstance(each, MethodType):
+            left.append(each.__self__)
+        elif not isinstance(each, (type, Tensor, ModuleType, FunctionType)):
+            left.extend(getattr(each, "__dict__", {}).values())
+    known[id(item)] = copied = object.__new__(type(item))
+    vars(copied).update(copy.deepcopy(vars(item), known))
+    return copied
 
 
 def check_held(name: str, module: nn.Module, *states: Tensor) -> None:

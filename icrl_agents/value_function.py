@@ -15,6 +15,7 @@ from icrl_agents.attention import BoundAttention
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError, DivergenceWarning, check_finite
 from icrl_agents.possible_values import check_possible
+from icrl_agents.pure import deep_copied
 from icrl_agents.weighted_context import read_points
 
 __all__ = ["Basis", "DivergenceError", "DivergenceWarning", "Evaluator", "ValueFunction", "as_queries"]
@@ -67,6 +68,10 @@ class ValueFunction:
             check_finite(each)
         normalised = all(isinstance(basis, BoundAttention) and basis.normalised for basis in self._bases)
         self._bounded = normalised and average_rewards is None
+
+    def __deepcopy__(self, known: dict[int, Any]) -> Self:
+        """A copy whose gradients are those of the original."""
+        return deep_copied(self, known)
 
     def __repr__(self) -> str:
         """Its depth and its context."""

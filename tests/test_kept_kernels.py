@@ -1,5 +1,7 @@
 """What a kernel of one's own is kept with, wherever its weights are."""
 
+import copy
+import pickle
 from collections import defaultdict, deque, namedtuple
 from functools import partial
 
@@ -118,3 +120,20 @@ def test_a_length_scale_that_training_has_spoilt_is_named(kind, scale):
     context = Context([[0.0], [1.0]], [1.0, 1.0], [0.9, 0.9], [[1.0], [2.0]])
     with pytest.raises(ValueError, match="length_scale: expected finite numbers that are not 0, got"):
         WeightedSoftmaxTD(kernel, 3).fit(context)
+
+
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD, KernelTD])
+def test_a_deep_copy_has_the_gradients_of_the_original_and_a_pickle_its_values(evaluator):
+    kernel, given = RBF(0.5).requires_grad_(True), random_context()
+    states = given.states.clone().requires_grad_()
+    context = Context(states, given.rewards, given.discounts, given.next_states)
+    values = evaluator(kernel, 5).fit(context).offset_corrected()
+    queries = given.states + 0.1
+    for other in (copy.deepcopy(values), copy.deepcopy([values])[0]):
+        sources = [kernel.length_scale, states]
+        found, expected = (torch.autograd.grad(v(queries).sum(), sources, retain_graph=True) for v in (other, values))
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        assert other.context.states.data_ptr() != values.context.states.data_ptr()
+    read = pickle.loads(pickle.dumps(values))
+    torch.testing.assert_close(read(queries), values(queries), rtol=0, atol=0)
+    torch.testing.assert_close(copy.deepcopy(context).next_states, context.next_states, rtol=0, atol=0)
