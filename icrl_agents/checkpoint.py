@@ -50,8 +50,10 @@ def save(transformer: InContextTransformer, folder: Path) -> None:
     Raises:
         OSError: If the folder cannot be written.
         ValueError: If the transformer could not be rebuilt: a kernel is not one of ``icrl_agents.kernels``, or a
-            weight is not finite or out of range. Nothing is written then.
+            weight is not finite or out of range; or if the folder has the ``config.json`` of something else, such as
+            a study's. Nothing is written then.
     """
+    _check_replaceable(folder / CONFIG)
     config = {
         "format": FORMAT,
         "icrl": version("icrl"),
@@ -83,6 +85,16 @@ def load(folder: Path) -> InContextTransformer:
     _check_shapes(folder / WEIGHTS, transformer.state_dict(), tensors)
     transformer.load_state_dict(tensors, assign=True)
     return transformer
+
+
+def _check_replaceable(path: Path) -> None:
+    """Raises ValueError if ``path`` is a configuration, but no transformer's, which would be lost."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):  # there is none, or a damaged one
+        return
+    if isinstance(found, dict) and not {"format", "blocks"} & found.keys():
+        raise ValueError(f"{path}: is not of a transformer, and would be lost; save the transformer in another folder.")
 
 
 def _digest(weights: bytes, config: Mapping[str, Any]) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import stat
 import tempfile
 import time
 import tokenize
@@ -28,8 +30,10 @@ DAMAGE += (tokenize.TokenError, zlib.error, zipfile.BadZipFile, zipfile.LargeZip
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes ``path`` whole or not at all: beside it first, then in its place; a failure leaves nothing behind.
 
+    A link stays one: what it points to is written.
+
     Raises:
-        OSError: If it cannot be written, naming ``path``.
+        OSError: If it cannot be written, or is write-protected or a device, naming ``path``.
     """
     write_together({path: content})
 
@@ -46,10 +50,10 @@ def write_together(files: Mapping[Path, bytes]) -> None:
         partials: dict[Path, Path] = {}
         for path, content in files.items():
             with _named(path):
-                partials[path] = stack.enter_context(_begun(path, content))
+                partials[path] = stack.enter_context(_begun(_replaced(path), content))
         for path, partial in partials.items():
             with _named(path):
-                partial.replace(path)
+                partial.replace(_replaced(path))
 
 
 def create_atomically(path: Path, content: bytes) -> None:
@@ -145,7 +149,20 @@ def is_partial(path: Path) -> bool:
 
 def unfinished(path: Path) -> list[Path]:
     """Files that were begun for ``path`` and not finished, which are whole only where their content says so."""
+    path = Path(os.path.realpath(path))
     return sorted(each for each in path.parent.iterdir() if is_partial(each) and each.name.startswith(f".{path.name}."))
+
+
+def _replaced(path: Path) -> Path:
+    """The file that is replaced in writing ``path``; OSError if that is write-protected, which no move asks about."""
+    place = Path(os.path.realpath(path))
+    if place.exists():
+        mode = place.stat().st_mode
+        if not mode & 0o222:
+            raise OSError(errno.EACCES, "it is write-protected")
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "it is no file, but a device or pipe")
+    return place
 
 
 @contextlib.contextmanager

@@ -65,6 +65,17 @@ def test_a_save_that_was_killed_between_its_two_files_is_the_new_checkpoint(tmp_
     refuse(old, r"config\.json: its checksum is not that of model\.safetensors and itself")
 
 
+def test_the_configuration_of_something_else_is_not_replaced(tmp_path):
+    for content in ('{"study": "transfer", "settings": {}, "versions": {}}', '{"model_type": "gpt2"}'):
+        (tmp_path / "config.json").write_text(content)
+        with pytest.raises(ValueError, match=r"config\.json: is not of a transformer, and would be lost"):
+            save(tmp_path)
+        assert (tmp_path / "config.json").read_text() == content
+        assert len(list(tmp_path.iterdir())) == 1
+    (tmp_path / "config.json").write_text("cut sh")
+    save(tmp_path)
+
+
 def forge(folder, change_config=None, change_tensors=None):
     """Changes both files and puts the right checksum on them, as someone hostile would."""
     save(folder)

@@ -44,6 +44,33 @@ def test_a_failure_names_the_file_and_leaves_nothing_behind(tmp_path):
         write_atomically(tmp_path / "absent" / "file", b"content")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="needs links")
+def test_a_link_stays_one_and_what_it_points_to_is_written(tmp_path):
+    (tmp_path / "far").mkdir()
+    for name in ("link", "link to a link", "to nothing yet"):
+        (tmp_path / name).symlink_to("far/new" if name == "to nothing yet" else "far/file")
+    (tmp_path / "link to a link").unlink()
+    (tmp_path / "link to a link").symlink_to("link")
+    for name in ("link", "link to a link", "to nothing yet"):
+        write_atomically(tmp_path / name, name.encode())
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / name).resolve().read_bytes() == name.encode()
+    assert {path.name for path in (tmp_path / "far").iterdir()} == {"file", "new"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs modes and pipes")
+def test_what_nobody_may_write_and_what_is_no_file_is_not_replaced(tmp_path):
+    (tmp_path / "file").write_bytes(b"kept")
+    (tmp_path / "file").chmod(0o444)
+    (tmp_path / "link").symlink_to("file")
+    os.mkfifo(tmp_path / "pipe")
+    for name, message in {"file": "write-protected", "link": "write-protected", "pipe": "no file, but"}.items():
+        with pytest.raises(OSError, match=rf"{name}: cannot be written \(it is {message}"):
+            write_atomically(tmp_path / name, b"new")
+    assert (tmp_path / "file").read_bytes() == b"kept"
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link", "pipe"}
+
+
 def test_a_folder_is_made_or_refused(tmp_path):
     check_writable(tmp_path / "new" / "folder")
     assert list((tmp_path / "new" / "folder").iterdir()) == []

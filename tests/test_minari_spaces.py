@@ -9,10 +9,10 @@ import pytest
 from gymnasium import spaces
 
 from icrl_agents import collect_episodes
-from icrl_agents.datasets import write_minari_dataset
+from icrl_agents.datasets import minari_episodes, write_minari_dataset
 
 pytest.importorskip("minari")
-pytest.importorskip("h5py")
+h5py = pytest.importorskip("h5py")
 
 
 @pytest.fixture
@@ -36,6 +36,22 @@ def test_keys_that_minari_would_sort_are_refused(root):
     with pytest.raises(ValueError, match=r"keys of its spaces in alphabetical order.* got observation, achieved_goal"):
         write_minari_dataset("goals-v0", Goals(), episodes)
     assert not list(root.rglob("*"))
+
+
+def test_observations_of_another_shape_than_their_space_are_refused_though_they_have_as_many_numbers(root):
+    with gym.make("CartPole-v1") as cart:
+        env = gym.wrappers.ReshapeObservation(cart, (2, 2))
+        write_minari_dataset("tables-v0", env, collect_episodes(env, seed=0, num_episodes=1, keep_actions=True))
+    (episode,) = minari_episodes("tables-v0")
+    for shape, right in {(2, 2): True, (1, 2, 2): True, (4,): True, (4, 1): False, (2, 3): False}.items():
+        with h5py.File(root / "tables-v0" / "data" / "main_data.hdf5", "r+") as file:
+            del file["episode_0"]["observations"]
+            file["episode_0"]["observations"] = np.resize(episode.observations, (len(episode) + 1, *shape))
+        if right:
+            np.testing.assert_array_equal(minari_episodes("tables-v0")[0].observations, episode.observations)
+        else:
+            with pytest.raises(ValueError, match=r"expected observations of .* as in Box"):
+                minari_episodes("tables-v0")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a umask")

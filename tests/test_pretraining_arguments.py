@@ -1,9 +1,14 @@
 """What ``pretrain`` is given, and what it does not depend on."""
 
+import dataclasses
+import json
+
 import pytest
+import safetensors.torch
 import torch
 
 from icrl_agents import PretrainConfig, pretrain
+from icrl_agents.pretraining import progress
 from icrl_agents.studies.pretrain.config import PretrainStudyConfig
 
 CONFIG = PretrainConfig(
@@ -31,6 +36,24 @@ def test_arguments_are_named(arguments, error, message, tmp_path):
     with pytest.raises(error, match=message):
         pretrain(CONFIG, **{"folder": tmp_path, **arguments})
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "1"}, r"not a whole state of training \(it is of format 1, this version goes on with 2\)"),
+        ({"config": json.dumps({**dataclasses.asdict(CONFIG), "old": 3})}, "whose old is 3 and not None"),
+    ],
+    ids=["format", "setting"],
+)
+def test_the_state_of_another_versions_training_is_not_gone_on_with(change, message, tmp_path):
+    pretrain(CONFIG, folder=tmp_path, until=2)
+    with safetensors.safe_open(tmp_path / progress.STATE, framework="pt") as file:
+        header, tensors = {**file.metadata(), **change}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header["sha256"] = progress._digest({k: v for k, v in header.items() if k != "sha256"}, tensors)
+    safetensors.torch.save_file(tensors, tmp_path / progress.STATE, metadata=header)
+    with pytest.raises(ValueError, match=message):
+        pretrain(CONFIG, folder=tmp_path)
 
 
 def test_configurations_name_a_device_and_a_seed_that_generators_take():

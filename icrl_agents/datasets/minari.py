@@ -107,6 +107,8 @@ def _leaf_lengths(batch: Any) -> Iterator[int]:  # noqa: ANN401
 def _rows(space: spaces.Space[Any], batch: Any, length: int, row: Callable[[Any], np.ndarray]) -> np.ndarray:  # noqa: ANN401
     """The rows ``(length, d)`` of a batch of elements, in which time is the first axis of every array."""
     if isinstance(space, spaces.Box):
+        if len(batch):
+            row(batch[0])  # refuses other shapes than the space's
         return float_rows("dataset", np.asarray(batch).reshape(len(batch), spaces.flatdim(space)))
     rows = [row(element) for element in iterate(batch_space(space, length), batch)]
     return np.stack(rows) if rows else np.empty((0, spaces.flatdim(space)))

@@ -78,6 +78,8 @@ def load_state(state: TrainingState, folder: Path) -> None:
             header, tensors = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if header.pop("sha256") != _digest(header, tensors):
             raise RuntimeError("its checksum is not that of its content")
+        if header["format"] != _FORMAT:
+            raise RuntimeError(f"it is of format {header['format']}, this version goes on with {_FORMAT}")
         saved, rows = json.loads(header["config"]), json.loads(header["rows"])
         _check_config(path, saved, state.config)
         _restore(state, tensors, [TrainingRow(**row) for row in rows])
@@ -109,9 +111,10 @@ def _restore(state: TrainingState, tensors: dict[str, torch.Tensor], rows: list[
 
 
 def _check_config(path: Path, saved: dict[str, Any], config: PretrainConfig) -> None:
-    for name, value in dataclasses.asdict(config).items():
-        if name != "device" and saved.get(name) != value:
+    here = json.loads(json.dumps(dataclasses.asdict(config)))
+    for name in [*here, *saved]:
+        if name != "device" and saved.get(name) != here.get(name):
             raise ValueError(
                 f"folder: {path} holds the training of another configuration, whose {name} is {saved.get(name)!r} "
-                f"and not {value!r}; choose another folder."
+                f"and not {here.get(name)!r}; choose another folder."
             )
