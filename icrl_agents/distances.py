@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
@@ -10,6 +12,7 @@ from icrl_agents.distinct import distinct_rows
 from icrl_agents.magnitudes import near_power_of_two, power_of_two
 
 _LARGEST_MEDIAN_SAMPLE = 1_000
+_BY_DIFFERENCES = "donot_use_mm_for_euclid_dist"
 _LARGEST_EXPANDED = {torch.float32: 1e6, torch.float64: 2e2}
 """Largest ‖x‖²/2 + ‖x′‖²/2, in units of ℓ², whose rounding in float64 stays below 1e-9 and 1e-12."""
 
@@ -50,6 +53,48 @@ def without_offset(x: Tensor, y: Tensor, offset: Tensor | None = None) -> tuple[
     """Both without ``offset``, by default the common one of y."""
     offset = common_offset(y) if offset is None else offset.to(x)
     return (x - offset, y - offset) if bool(offset.any()) else (x, y)
+
+
+def pairwise_distance(x: Tensor, y: Tensor, p: float) -> Tensor:
+    """‖x_i − y_j‖_p, ``(*batch, m, n)``, from differences, of ``x (*batch, m, d)`` and ``y (*batch, n, d)``."""
+    if not differentiated(x, y):
+        return torch.cdist(x, y, p, _BY_DIFFERENCES)
+    batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return cast(Tensor, _Distance.apply(x.expand(*batch, -1, -1), y.expand(*batch, -1, -1), p))
+
+
+class _Distance(torch.autograd.Function):
+    """``torch.cdist``, whose own gradient is wrong for several at once, as ``torch.func.jacrev`` asks for them.
+
+    That reads as many tables of distances as there are gradients, where there is one.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor, p: float) -> Tensor:
+        return torch.cdist(x, y, p, _BY_DIFFERENCES)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:  # noqa: ANN401
+        x, y, ctx.p = inputs
+        ctx.save_for_backward(x, y, output)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # noqa: ANN401
+        (gradient,), (x, y, found) = gradients, ctx.saved_tensors
+        found = found + torch.zeros_like(gradient)
+        backward = torch.ops.aten._cdist_backward
+        of_x, of_y = ctx.needs_input_grad[:2]
+        return (
+            backward(gradient.contiguous(), x, y, ctx.p, found) if of_x else None,
+            backward(gradient.mT.contiguous(), y, x, ctx.p, found.mT.contiguous()) if of_y else None,
+            None,
+        )
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:  # noqa: ANN401
+        raise NotImplementedError("torch has no derivatives of distances in forward mode; take RBF, or reverse mode.")
 
 
 class ExpandedScore:

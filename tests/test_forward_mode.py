@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.func import grad, jvp
+from torch.func import grad, jacrev, jvp
 
 from icrl_agents import Context, constructions
 from icrl_agents.evaluators import (
@@ -16,7 +16,7 @@ from icrl_agents.evaluators import (
     TDLambda,
     WeightedSoftmaxTD,
 )
-from icrl_agents.kernels import RBF, DotProduct
+from icrl_agents.kernels import RBF, DotProduct, Laplace, ProductLaplace
 from icrl_agents.value_function import Evaluator
 
 EVALUATORS: list[Evaluator] = [
@@ -95,3 +95,24 @@ def test_each_visit_of_a_state_has_its_own_gradient_under_a_ridge(evaluator):
     torch.testing.assert_close((found * DIRECTION).sum(), (above - below) / 2e-6, rtol=1e-5, atol=1e-7)
     merged = evaluator.fit(Context(states.detach(), REWARDS, [0.8] * 8, following))(QUERIES)
     torch.testing.assert_close(evaluator.fit(Context(states, REWARDS, [0.8] * 8, following))(QUERIES), merged)
+
+
+@pytest.mark.parametrize(
+    "kernel", [Laplace(0.7), ProductLaplace(0.7), RBF(0.7), RBF(0.08), DotProduct(torch.eye(2))], ids=repr
+)
+def test_derivatives_of_many_values_at_once_are_those_one_by_one(kernel):
+    def values(x, queries, batch=()):
+        x, rewards = x.expand(*batch, 9, 2), REWARDS.expand(*batch, 8)
+        context = Context(x[..., :-1, :], rewards, torch.full_like(rewards, 0.8), x[..., 1:, :])
+        return WeightedSoftmaxTD(kernel, 5).fit(context)(queries)
+
+    for batch in ((), (2,)):
+        for given, found in (
+            (STATES, lambda x, batch=batch: values(x, QUERIES, batch)),
+            (QUERIES, lambda queries, batch=batch: values(STATES, queries, batch)),
+        ):
+            expected = torch.autograd.functional.jacobian(found, given)
+            torch.testing.assert_close(jacrev(found)(given), expected, rtol=1e-9, atol=1e-12)
+    value = WeightedSoftmaxTD(kernel, 5).fit(Context(STATES[:-1], REWARDS, [0.8] * 8, STATES[1:]))
+    one = torch.stack([grad(value)(query) for query in QUERIES])
+    torch.testing.assert_close(torch.diagonal(jacrev(value)(QUERIES)).mT, one, rtol=1e-9, atol=1e-12)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.arrays import differentiated, positive
-from icrl_agents.distances import ExpandedScore, common_offset, median_distance, without_offset
+from icrl_agents.distances import ExpandedScore, common_offset, median_distance, pairwise_distance, without_offset
 from icrl_agents.magnitudes import check_floating, widened
 from icrl_agents.pure import holding
 
@@ -58,7 +58,7 @@ class _Radial(nn.Module):
         """‖(x − y)/ℓ‖_p ``(*batch, m, n)``, of what float64 holds of x/ℓ and y/ℓ without the offset that they share."""
         scale = widened(self._scale(x, y))
         left, right = (widened(each) / scale for each in without_offset(x, y, self._offset))
-        return torch.cdist(left, right, p, "donot_use_mm_for_euclid_dist").to(x.dtype)
+        return pairwise_distance(left, right, p).to(x.dtype)
 
     def _scale(self, x: Tensor, y: Tensor) -> Tensor:
         """ℓ, of the context ``y`` if it is a median."""
