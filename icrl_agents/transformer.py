@@ -148,7 +148,8 @@ class InContextTransformer(nn.Module):
 
         Raises:
             OSError: If the folder cannot be written.
-            ValueError: If a kernel is a plain callable, which has no weights to save, or a weight is not finite.
+            ValueError: If a kernel is a plain callable, which has no weights to save, a weight is not finite, or the
+                folder's ``config.json`` is of something else.
         """
         from icrl_agents.checkpoint import save
 

@@ -39,7 +39,7 @@ class CollectConfig:
     num_steps: int | None = None
     """Number of steps, at which the last episode is cut as truncated."""
     max_episode_steps: int | None = None
-    """Length in steps at which an episode is cut as truncated; by default the environment's own."""
+    """Length in steps at which an episode is cut as truncated; the environment's own limit holds too."""
     seed: int = 0
     """Of the environment and, as an independent stream, of the policy."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.npz")] = None
