@@ -59,27 +59,54 @@ def locked(path: Path) -> Iterator[None]:
         BlockingIOError: If another one is inside.
         FileNotFoundError: If there is no such file.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
     with contextlib.ExitStack() as stack:
         try:
-            descriptor = _opened(path)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            found = os.fstat(descriptor)
-            if found.st_nlink == 0:
-                raise FileNotFoundError(f"{path}: was taken away meanwhile.")
-            stack.callback(_KEPT.pop, path.absolute(), None)
-            link, parent = f"/proc/{os.getpid()}/fd/{descriptor}", path.parent.stat().st_ino
-            _KEPT[path.absolute()] = Kept(found.st_dev, found.st_ino, link, parent, path.read_bytes())
+            descriptor = stack.enter_context(_held(path))
+            if descriptor is not None:
+                stack.callback(_KEPT.pop, path.absolute(), None)
+                found, parent = os.fstat(descriptor), path.parent.stat().st_ino
+                link = f"/proc/{os.getpid()}/fd/{descriptor}"
+                _KEPT[path.absolute()] = Kept(found.st_dev, found.st_ino, link, parent, path.read_bytes())
         except (BlockingIOError, FileNotFoundError):
             raise
         except OSError:
             pass
         yield
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Keeps ``folder`` to whoever is inside, as ``locked`` does, without a file in it.
+
+    Raises:
+        BlockingIOError: If another one is inside.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(_held(folder))
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass
+        yield
+
+
+@contextlib.contextmanager
+def _held(path: Path) -> Iterator[int | None]:
+    """Keeps ``path``, and gives its descriptor; None on systems without such locks."""
+    if sys.platform == "win32":
+        yield None
+        return
+    import fcntl
+
+    descriptor = _opened(path)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not path.is_dir() and os.fstat(descriptor).st_nlink == 0:
+            raise FileNotFoundError(f"{path}: was taken away meanwhile.")
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def kept() -> dict[Path, Kept]:
@@ -122,5 +149,5 @@ def _opened(path: Path) -> int:
     """Opens what may be another user's; for writing if that is allowed, as some file systems lock nothing else."""
     try:
         return os.open(path, os.O_RDWR)
-    except PermissionError:
+    except (PermissionError, IsADirectoryError):
         return os.open(path, os.O_RDONLY)

@@ -9,9 +9,11 @@ import pytest
 from safetensors.torch import load_file
 
 PROGRAM = """
-import sys
+import os, sys
 from icrl_agents import PretrainConfig, pretrain
 for name, changes in eval(sys.argv[2]).items():
+    if name == "apart":
+        changes["seed"] = int(os.environ["RANK"])
     config = PretrainConfig(num_states=4, context_length=12, num_layers=3, evaluation_tasks=4, evaluate_every=10,
                             steps=20, initial_scale=0.5, **changes)
     try:
@@ -25,7 +27,7 @@ CASES = {
     "linear": {"tasks": 3, "contexts": 2, "form": "linear", "min_layers": 1},
     "free": {"tasks": 8, "parametrisation": "full", "loss": "mc"},
 }
-REFUSED = {"odd": {"tasks": 3}, "neu": {"tasks": 4, "loss": "neu"}}
+REFUSED = {"odd": {"tasks": 3}, "neu": {"tasks": 4, "loss": "neu"}, "apart": {"tasks": 4}}
 
 
 def torchrun(folder: Path, until: int) -> str:
@@ -48,6 +50,8 @@ def test_two_processes_give_the_trace_of_one_when_interrupted_too(tmp_path):
         said = torchrun(tmp_path, until)
         assert "tasks: expected tasks × contexts to divide by 2 processes, got 3" in said
         assert "loss: expected a mean over contexts under torchrun, got 'neu'" in said
+        assert "config: expected one configuration in all 2 processes of torchrun" in said
+        assert "got different ones of seed; start trainings of their own" in said
     for case in CASES:
         one, two = (load_file(tmp_path / name / case / "training.safetensors") for name in ("one", "two"))
         assert one.keys() == two.keys()

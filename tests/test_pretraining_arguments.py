@@ -2,13 +2,14 @@
 
 import dataclasses
 import json
+import threading
 
 import pytest
 import safetensors.torch
 import torch
 
 from icrl_agents import PretrainConfig, pretrain
-from icrl_agents.pretraining import progress
+from icrl_agents.pretraining import loop, progress
 from icrl_agents.studies.pretrain.config import PretrainStudyConfig
 
 CONFIG = PretrainConfig(
@@ -54,6 +55,31 @@ def test_the_state_of_another_versions_training_is_not_gone_on_with(change, mess
     safetensors.torch.save_file(tensors, tmp_path / progress.STATE, metadata=header)
     with pytest.raises(ValueError, match=message):
         pretrain(CONFIG, folder=tmp_path)
+
+
+def test_a_folder_that_another_training_is_writing_into_is_refused_and_left_as_it_is(tmp_path):
+    begun, over = threading.Event(), threading.Event()
+
+    def measured(*_):
+        begun.set()
+        assert over.wait(60)
+
+    def first():
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "_record", measured)
+            pretrain(CONFIG, folder=tmp_path, until=3)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert begun.wait(60)
+    with pytest.raises(ValueError, match="folder: another training is writing into"):
+        pretrain(dataclasses.replace(CONFIG, seed=1), folder=tmp_path, until=2)
+    assert list(tmp_path.iterdir()) == []
+    over.set()
+    thread.join()
+    assert len(pretrain(CONFIG, folder=tmp_path, until=3).losses) == 3
+    with pytest.raises(ValueError, match="another configuration, whose seed is 0 and not 1"):
+        pretrain(dataclasses.replace(CONFIG, seed=1), folder=tmp_path, until=2)
 
 
 def test_configurations_name_a_device_and_a_seed_that_generators_take():

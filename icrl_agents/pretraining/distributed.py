@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
+import hashlib
 import itertools
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -59,14 +62,32 @@ def shared_loss(config: PretrainConfig, transformer: InContextTransformer, loss:
     return averaged
 
 
-def check_agreement(step: int) -> None:
-    """Raises ValueError if the processes are not at the same step: they found different states of training."""
-    if _launched():
-        _group()
-        steps = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-        dist.all_gather(steps, torch.tensor([step]))
-        if len({int(each) for each in steps}) > 1:
-            raise ValueError(f"folder: expected one that all processes share, got steps {[int(s) for s in steps]}.")
+def check_agreement(config: PretrainConfig, step: int) -> None:
+    """Raises ValueError if the processes do not train the same.
+
+    Args:
+        config: What this one trains.
+        step: Where it begins: processes that found different states of training are at different ones.
+    """
+    if not _launched():
+        return
+    _group()
+    settings = dataclasses.asdict(config)
+    own = torch.tensor([step, *map(_number, settings.values())])
+    each = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(each, own)
+    if different := [name for i, name in enumerate(settings, 1) if len({int(numbers[i]) for numbers in each}) > 1]:
+        raise ValueError(
+            f"config: expected one configuration in all {len(each)} processes of torchrun, which share each batch, got "
+            f"different ones of {', '.join(different)}; start trainings of their own without torchrun."
+        )
+    if len({int(numbers[0]) for numbers in each}) > 1:
+        raise ValueError(f"folder: expected one that all processes share, got steps {[int(n[0]) for n in each]}.")
+
+
+def _number(setting: Any) -> int:  # noqa: ANN401 - what JSON can hold
+    """56 bits that tell one setting from another."""
+    return int.from_bytes(hashlib.sha256(json.dumps(setting).encode()).digest()[:7], "big")
 
 
 class _Objective(nn.Module):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import torch
 from tqdm import tqdm
 
 from icrl_agents.files import check_writable
+from icrl_agents.locks import locked_folder
 from icrl_agents.machine import check_device, one_thread
 from icrl_agents.pretraining.batches import batches
 from icrl_agents.pretraining.config import PretrainConfig
@@ -72,8 +75,9 @@ def pretrain(
     Raises:
         TypeError: If an argument has the wrong type.
         ValueError: If a number is out of range; if the folder holds the state of another configuration, or a damaged
-            one; if the device is not there; or if ``tensorboard`` is asked for without a folder or without the package
-            of that name.
+            one, or another training is writing there; if processes of torchrun have different configurations; if the
+            device is not there; or if ``tensorboard`` is asked for without a folder or without the package of that
+            name.
         OSError: If the folder cannot be written; nothing is trained then.
         DivergenceError: If the loss or a gradient is not finite, naming the step.
 
@@ -84,16 +88,38 @@ def pretrain(
     """
     path = _checked(folder, until, save_every, tensorboard)
     check_device(config.device)
+    with _kept(path if is_first() else None):
+        return _trained(config, path, until, save_every, progress, tensorboard)
+
+
+@contextlib.contextmanager
+def _kept(folder: Path | None) -> Iterator[None]:
+    """Makes ``folder``, if any, and keeps it to this training until it is left."""
+    if folder is None:
+        yield
+        return
+    check_writable(folder)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(locked_folder(folder))
+        except BlockingIOError:
+            raise ValueError(
+                f"folder: another training is writing into {folder}; wait for it, or choose another folder."
+            ) from None
+        yield
+
+
+def _trained(
+    config: PretrainConfig, path: Path | None, until: int | None, save_every: int, progress: bool, tensorboard: bool
+) -> PretrainResult:
     transformer = random_transformer(config)
     optimiser = torch.optim.Adam(
         transformer.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
     )
     state = TrainingState(config, transformer, optimiser)
     if path is not None:
-        if is_first():
-            check_writable(path)
         load_state(state, path)
-    check_agreement(len(state.losses))
+    check_agreement(config, len(state.losses))
     loss = shared_loss(config, transformer, loss_of(config))
     measure, full_depth = Measurements(config), transformer.loops
     last = config.steps if until is None else min(until, config.steps)
