@@ -99,6 +99,16 @@ def test_every_executor_has_a_name_and_refuses_what_it_cannot_do(monkeypatch):
         executor("ray")
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="needs affinities")
+def test_there_are_as_many_processes_as_cores_that_this_one_may_use(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    for cores, expected in (({3, 5}, Processes(2)), ({1}, executor("serial"))):
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _, cores=cores: cores)
+        assert type(executor()) is type(expected)
+        assert getattr(executor(), "workers", 1) == len(cores)
+    assert executor(workers=7) == Processes(7)
+
+
 def test_serial_runs_in_order_and_on_one_thread():
     assert list(executor("serial").map(square, [3, 1, 2])) == [(3, 9), (1, 1), (2, 4)]
     assert list(executor("serial").map(threads, [0])) == [(0, 1)]

@@ -43,8 +43,13 @@ def executor(
         if ray_address is not None:
             check_address(ray_address)
         return Ray(ray_address, workers, arguments.real("gpus", gpus, 0.0))
-    workers = workers or os.cpu_count() or 1
+    workers = workers or _cores()
     return Serial() if name == "serial" or workers == 1 else Processes(workers)
+
+
+def _cores() -> int:
+    """Cores that this process may use: a batch job or container may have few of a machine's."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_execution(name: object, workers: object, ray_address: object) -> None:

@@ -25,6 +25,8 @@ from icrl_agents.transformer import InContextTransformer
 
 COLOURS = ("#0b6fb8", "#d97706", "#15803d", "#7c3aed")
 SNAPSHOTS = 4
+LEGEND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "framealpha": 1.0, "fontsize": 8}
+"""Of a legend that no line strikes through."""
 LABELS = {"num_states": "states S", "context_length": "context length n", "num_layers": "layers L"}
 
 Curves = dict[str, str]
@@ -72,7 +74,7 @@ def training_figure(results: Sequence[PretrainResult], path: Path) -> None:
             axis.set_ylim(top=1.02)
         axis.grid(alpha=0.25, linewidth=0.5)
         if len(curves) > 1:
-            axis.legend(facecolor="white", edgecolor="none", framealpha=1.0, fontsize=8)  # the zero line is behind it
+            axis.legend(**LEGEND)
     write_figure(figure, path)
 
 
@@ -123,7 +125,7 @@ def generalisation_figure(rows: Sequence[GeneralisationRow], path: Path) -> None
         axis.grid(alpha=0.25, linewidth=0.5)
     truth = "exact values" if rows[0].measure == "value" else "Monte-Carlo returns"
     axes[0, 0].set_ylabel(f"relative error against {truth}")
-    axes[0, 0].legend(frameon=False, fontsize=8)
+    axes[0, 0].legend(**LEGEND)
     write_figure(figure, path)
 
 
