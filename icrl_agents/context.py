@@ -103,9 +103,7 @@ class Context:
         shared = not differentiated(x, x_next) or are_rows_of_one(x, x_next)  # else each has a derivative of its own
         rewards, discounts = rewards.masked_fill(~valid, 0.0), discounts.masked_fill(~valid, 0.0)
         x = x.masked_fill(~valid[..., None], 0.0)
-        if not bool(((discounts >= 0) & (discounts <= 1)).all()):
-            bad = discounts[~((discounts >= 0) & (discounts <= 1))][0].item()
-            raise ValueError(f"discounts: expected every γ in [0, 1], got {bad}.")
+        _in_range(discounts)
         read = discounts > 0
         finite("states", x)
         finite("rewards", rewards)
@@ -379,7 +377,13 @@ def _discount(gamma: float) -> float:
 
 
 def check_context(context: Context) -> None:
-    """Raises TypeError, saying how to make one, if ``context`` is no Context, or would be rounded."""
+    """Asks of what is to be fitted on whether it is a context, and still the one that was made.
+
+    Raises:
+        TypeError: If ``context`` is no Context, saying how to make one, or would be rounded.
+        ValueError: If something was written into it that another arrangement of its points would go with, or that no
+            context may hold.
+    """
     if not isinstance(context, Context):
         raise TypeError(
             f"context: expected a Context, got {type(context).__name__}; Context.from_episodes(episodes, gamma) makes "
@@ -390,6 +394,35 @@ def check_context(context: Context) -> None:
             f"context: torch.autocast would round {context.dtype} to {torch.get_autocast_dtype(context.device.type)}; "
             "call this within torch.autocast(..., enabled=False), or take a float64 context."
         )
+    _check_unchanged(context)
+
+
+def _check_unchanged(context: Context) -> None:
+    """Raises ValueError where mask or discounts are others than points and successors were arranged by.
+
+    Rewards and states may be written into, and discounts but for those that were 0.
+    """
+    shape, own = context.successors.shape, torch.arange(context.successors.shape[-1], device=context.device)
+    written = [name for name in ("rewards", "discounts", "mask") if getattr(context, name).shape != shape]
+    if not written:
+        valid = torch.ones_like(own, dtype=torch.bool) if context._padding is None else ~context._padding
+        revived = (context.discounts > 0) & (context.successors == own)
+        changed = {"mask": context.mask != valid, "discounts": revived}
+        written = [name for name, where in changed.items() if bool(where.any())]
+    if written:
+        raise ValueError(
+            f"context: {' and '.join(written)} changed after it was made, which the arrangement of its points does not "
+            "follow; make another one, Context(context.states, rewards, discounts, context.next_states, mask)."
+        )
+    _in_range(context.discounts)
+    finite("rewards", context.rewards)
+    finite("states", context.points)
+
+
+def _in_range(discounts: Tensor) -> None:
+    outside = ~((discounts >= 0) & (discounts <= 1))
+    if bool(outside.any()):
+        raise ValueError(f"discounts: expected every γ in [0, 1], got {discounts[outside][0].item()}.")
 
 
 def _check_contexts(contexts: Sequence[Context]) -> None:
