@@ -14,6 +14,8 @@ from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
 from icrl_agents.magnitudes import widened
 
+ROUNDING = 4
+"""Units in the last place within which γx′ is x."""
 _SHORT = 1_000
 """Shorter contexts are not searched for equal rows: all pairs cost less."""
 
@@ -75,7 +77,7 @@ def num_transitions(context: Context) -> Tensor:
     return context.mask.sum(-1).clamp(min=1).to(context.dtype)
 
 
-def stable_step_size(context: Context, readers: Tensor, directions: Tensor, rounding: Tensor | float = 0.0) -> Tensor:
+def stable_step_size(context: Context, readers: Tensor, directions: Tensor, terms: Tensor | None = None) -> Tensor:
     """Step size α = n / max_k Σ_i |readers_iᵀ directions_k|, ``(*batch,)``; n where nothing is reached.
 
     A product is how much v(x_i), or δ_i, moves when transition k has δ_k = 1 and α = n.
@@ -84,11 +86,16 @@ def stable_step_size(context: Context, readers: Tensor, directions: Tensor, roun
         context: n valid transitions.
         readers: ``(*batch, n, D)``.
         directions: ``(*batch, n, D)``.
-        rounding: What is no larger than this reaches nothing, ``(*batch,)``.
+        terms: What the products are sums of, of which they may be no more than rounding, ``(*batch,)``. That reaches
+            nothing either: α is then n over this, at which it moves nothing, in whatever unit.
     """
     n = num_transitions(context)
     largest = largest_reach(readers, directions)
-    return n / torch.where(largest > rounding, largest, 1.0)
+    if terms is not None:
+        products, states = (torch.finfo(dtype).eps for dtype in (terms.dtype, context.dtype))
+        rounding = max(directions.shape[-1] * products, (ROUNDING * states) ** 2) * terms
+        largest = torch.where(largest > rounding, largest, terms)
+    return n / torch.where(largest > 0, largest, 1.0)
 
 
 def largest_reach(readers: Tensor, directions: Tensor) -> Tensor:

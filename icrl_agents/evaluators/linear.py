@@ -13,6 +13,7 @@ from icrl_agents.attention import StepSize, check_step_size
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import Measured, check_convergence
 from icrl_agents.eligibility import (
+    ROUNDING,
     check_lambda,
     check_preconditioner,
     continuing_features,
@@ -117,7 +118,11 @@ class ResidualGradient:
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
         check_context(context)
-        differences = context.states - discounted_features(context)
+        following = discounted_features(context)
+        differences = context.states - following
+        rounding = ROUNDING * torch.finfo(context.dtype).eps * (context.states.abs() + following.abs())
+        still = (differences.abs() <= rounding).flatten(-2).all(-1)  # by which a step would be divided
+        differences = differences.masked_fill(still[..., None, None], 0.0)
         directions = _preconditioned(self.preconditioner, differences)
         return _sweep(context, directions, _gain(context, self.step_size, differences, directions), self.num_sweeps)
 

@@ -18,7 +18,7 @@ from icrl_agents.eligibility import (
     num_transitions,
     stable_step_size,
 )
-from icrl_agents.magnitudes import check_squares
+from icrl_agents.magnitudes import check_squares, widened
 from icrl_agents.prompt import average_reward_tokens, linear_tokens
 from icrl_agents.value_function import Basis
 
@@ -148,25 +148,24 @@ class LinearAttentionLayer(nn.Module):
         return 2 if self.prompt == "average_reward" else 1
 
     def _map(self, tokens: Tensor, context: Context) -> Tensor:
-        """A = (1/n) Σ_h P_h Z M Zᵀ Q_h, ``(*batch, D, D)``."""
-        keys = self._keys(tokens, context)
+        """A = (1/n) Σ_h P_h Z M Zᵀ Q_h, ``(*batch, D, D)``; where φ and γφ′ are close, little is left of Z M Zᵀ."""
+        keys = widened(self._keys(tokens, context))
         moments = keys.mT @ eligibility_traces(context, keys, self.trace_decay)  # Z M Zᵀ
-        heads = self.P.to(tokens) @ moments[..., None, :, :] @ self.Q.to(tokens)
-        return heads.sum(-3) / num_transitions(context)[..., None, None]
+        heads = self.P.to(moments) @ moments[..., None, :, :] @ self.Q.to(moments)
+        return (heads.sum(-3) / num_transitions(context)[..., None, None]).to(tokens)
 
     def _step_size(self, tokens: Tensor, context: Context) -> Tensor:
         """α of ``scaling``, ``(*batch,)``: how far the last row of each key reaches the last row of the columns."""
-        keys = self._keys(tokens, context)
+        keys = widened(self._keys(tokens, context))
         readers = keys.clone()
         if self.scaling == "values":
             readers[..., self.dim :] = 0.0
-        gate = self.P[:, -1, -1, None, None].to(tokens)
+        gate = self.P[:, -1, -1, None, None].to(keys)
         traces = eligibility_traces(context, keys, self.trace_decay)
-        heads, rounding = (gate * self.Q.to(tokens)).sum(0).mT, 0.0
+        heads, terms = (gate * self.Q.to(keys)).sum(0).mT, None
         if self.scaling == "errors":  # what reads x_k takes γ_k x′_k away from it
-            largest = largest_reach(readers.abs() @ heads.abs(), traces.abs())
-            rounding = tokens.shape[-1] * torch.finfo(tokens.dtype).eps * largest
-        return stable_step_size(context, readers @ heads, traces, rounding)
+            terms = largest_reach(readers.abs() @ heads.abs(), traces.abs())
+        return stable_step_size(context, readers @ heads, traces, terms).to(tokens)
 
     def _keys(self, tokens: Tensor, context: Context) -> Tensor:
         return tokens[..., : len(context), :].masked_fill(~context.mask[..., None], 0.0)
