@@ -46,3 +46,13 @@ def test_the_first_sweep_is_exact_and_nothing_is_said_of_it():
         assert found.approximation_error == 0.0
     with pytest.warns(RuntimeWarning, match="take more landmarks than 5"):  # the step is one of the landmarks' kernel
         KernelTD(RBF(0.2), 1, approximation=Nystrom(5)).fit(context)
+
+
+def test_few_states_with_more_final_observations_far_from_all_of_them_are_exact():
+    n, draws = 160, torch.as_tensor(RNG.normal(size=(160, 2)))
+    states, rewards = torch.eye(2, dtype=torch.float64).repeat(n // 2, 1), 1 + draws[:, 0]
+    context = Context(states, rewards, torch.full_like(rewards, 0.9), 50 + 20 * draws)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = WeightedSoftmaxTD(RBF(0.5), 15, approximation=Nystrom()).fit(context)
+    torch.testing.assert_close(found(states), WeightedSoftmaxTD(RBF(0.5), 15).fit(context)(states))

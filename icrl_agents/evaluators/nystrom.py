@@ -119,7 +119,7 @@ class Nystrom:
         landmarks = Landmarks(kernel, Z, B, None, far, states.new_empty(0, len(context)), visited(context))
         mass = B @ (B.mT @ sums)
         if isinstance(rule, SoftmaxAttention):
-            most = min(len(Z), LARGEST_MATRIX // (8 * len(context)))
+            most = min(max(len(Z), self.landmarks), LARGEST_MATRIX // (8 * len(context)))
             far = far_finals(kernel, Z, context, landmarks.visited, most)
             exact = rule.bind(context.states, context.mask)(context.points[far])
             B = torch.block_diag(B, torch.eye(len(far)).to(B))
