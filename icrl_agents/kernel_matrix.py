@@ -37,7 +37,7 @@ def check_kernel(kernel: Kernel) -> Kernel:
 def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
     """The kernel for one context: of a kernel whose scale is the context's, one with a fixed scale.
 
-    A module keeps the weights that it has now.
+    A module keeps the weights that it has now, and so does what binds itself: the next context finds it as it is now.
 
     Raises:
         ValueError: If a kernel of one's own is no function of two states, writes into them, or has another score.
@@ -46,7 +46,7 @@ def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
     bound = kernel if bind is None else bind(keys, mask)
     if type(kernel) in OWN:
         return bound
-    bound = held(bound) if isinstance(bound, nn.Module) else bound
+    bound = held(bound) if isinstance(bound, nn.Module) or bind is not None else bound
     _check_pairwise(bound, keys.detach())
     return bound
 
@@ -95,7 +95,7 @@ def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
     """κ(queries, keys), ``(*batch, m, n)``, in the type of the queries.
 
     Raises:
-        TypeError: If the kernel's weights are of another floating type.
+        TypeError: If the kernel's weights are of another floating type, or what it gives is of a narrower one.
         ValueError: If the kernel gives anything but one number per query and key.
     """
     kappa = asked("kernel", kernel, queries, keys)
@@ -106,6 +106,12 @@ def kernel_matrix(kernel: Kernel, queries: Tensor, keys: Tensor) -> Tensor:
         raise ValueError(f"kernel: expected a tensor (*batch, m, n) = {expected}, got {got}.")
     if kappa.is_complex():
         raise ValueError(f"kernel: expected real numbers, got {kappa.dtype}.")
+    if kappa.is_floating_point() and torch.finfo(kappa.dtype).eps > torch.finfo(queries.dtype).eps:
+        raise TypeError(
+            f"kernel: gives {kappa.dtype} for states of {queries.dtype}, which rounds its values, and what is solved "
+            "with them much more; expected the type of the states: take .double() of what it holds instead of .float() "
+            "of the states, or the context with .to(dtype=torch.float32)."
+        )
     return kappa.to(queries)
 
 

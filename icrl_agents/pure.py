@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from icrl_agents.notices import warn
 
@@ -27,13 +28,19 @@ _REPEATED = 1e-8
 """The latter where a processor is asked the same again, which rounds alike."""
 
 
-def held(module: _Module) -> _Module:
-    """Returns a copy of ``module``, and of all in it, as ``holding``; a compiled script as it is.
+def held(module: _Any) -> _Any:
+    """Returns a copy of ``module``, and of all in it, as ``holding``; a compiled script and a function as they are.
+
+    Of any other object it is a copy of that and of what it keeps itself.
 
     Raises:
         ValueError: If a weight is not initialised yet.
     """
-    return _held(module, {})
+    if isinstance(module, (nn.Module, FunctionType, MethodType, partial)) or not hasattr(module, "__dict__"):
+        return _held(module, {})
+    copied = copy.copy(module)
+    vars(copied).update({name: _held(each, {}) for name, each in vars(module).items()})
+    return copied
 
 
 def _held(item: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - whatever a module keeps
@@ -118,10 +125,12 @@ def check_held(name: str, module: nn.Module, *states: Tensor) -> None:
 
 def holding(module: _Module, **weights: Tensor) -> _Module:
     """Returns a copy of ``module`` that keeps these weights as they are now, and passes gradients on to them."""
-    copied = copy.copy(module)
+    copied = object.__new__(type(module))  # copy.copy is refused by modules with parametrisations
+    vars(copied).update(vars(module))
     copied._parameters = {name: weight for name, weight in module._parameters.items() if name not in weights}
     for name, weight in weights.items():
-        setattr(copied, name, weight.clone())
+        if not is_parametrized(module, name):  # of which ``held`` keeps what it is computed from
+            setattr(copied, name, weight.clone())
     return copied
 
 

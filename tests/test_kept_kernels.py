@@ -1,6 +1,7 @@
 """What a kernel of one's own is kept with, wherever its weights are."""
 
 import copy
+import dataclasses
 import pickle
 from collections import defaultdict, deque, namedtuple
 from functools import partial
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrize import register_parametrization
 
 from icrl_agents.context import Context
 from icrl_agents.control import Critic
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
-from icrl_agents.kernels import RBF, Exponential, Laplace, ProductLaplace
+from icrl_agents.evaluators import KernelLSTD, KernelTD, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF, DotProduct, Exponential, Laplace, ProductLaplace
 
 
 def random_context():
@@ -137,3 +139,61 @@ def test_a_deep_copy_has_the_gradients_of_the_original_and_a_pickle_its_values(e
     read = pickle.loads(pickle.dumps(values))
     torch.testing.assert_close(read(queries), values(queries), rtol=0, atol=0)
     torch.testing.assert_close(copy.deepcopy(context).next_states, context.next_states, rtol=0, atol=0)
+
+
+class Softplus(nn.Module):
+    def forward(self, raw):
+        return nn.functional.softplus(raw)
+
+    def right_inverse(self, scale):
+        return torch.log(torch.expm1(scale))
+
+
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD, KernelTD])
+@pytest.mark.parametrize("kernel", [RBF(0.4), Laplace(0.4), DotProduct(torch.tensor([[0.4]]))])
+def test_a_weight_that_torch_parametrises_is_kept_as_it_was_at_the_fit(kernel, evaluator):
+    kernel, plain = copy.deepcopy(kernel).double(), copy.deepcopy(kernel).double()
+    name = next(iter(kernel._parameters))
+    register_parametrization(kernel, name, Softplus())
+    raw = kernel.parametrizations[name].original.requires_grad_()
+    context = Context([[0.0], [1.0]], [1.0, 0.0], [0.9, 0.0], [[1.0], [2.0]])
+    value, expected = evaluator(kernel, 3).fit(context), evaluator(plain, 3).fit(context)([[0.5]])
+    value([[0.5]]).sum().backward()
+    assert raw.grad.abs().sum() > 1e-3
+    with torch.no_grad():
+        raw += 1.0
+    torch.testing.assert_close(value([[0.5]]), expected, rtol=0, atol=1e-12)
+
+
+class Rescaled:
+    """Finds its width in each context, and binds itself."""
+
+    def bind(self, keys, mask):
+        self.width = keys.std()
+        return self
+
+    def __call__(self, x, y):
+        return torch.exp(-torch.cdist(x / self.width, y / self.width).square())
+
+
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD, KernelTD])
+def test_a_kernel_that_binds_itself_is_kept_as_it_was_at_the_fit(evaluator):
+    kernel, rng = Rescaled(), np.random.default_rng(0)
+    states = torch.tensor(rng.normal(size=(20, 2)))
+    near, far = (Context.from_episodes([Episode(scale * states, np.ones(19))], 0.9) for scale in (1.0, 20.0))
+    value = evaluator(kernel, 5).fit(near)
+    before = value(states)
+    evaluator(kernel, 5).fit(far)
+    assert torch.equal(value(states), before)
+
+
+@pytest.mark.parametrize("kept", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD(RBF(0.5), 5), KernelLSTD(RBF(0.5), ridge=1e-6)])
+def test_a_kernel_that_gives_a_narrower_type_than_that_of_the_states_is_refused(evaluator, kept):
+    context = Context([[0.0], [1.0]], [1.0, 0.0], [0.9, 0.9], [[1.0], [0.0]])
+    for kernel in (lambda x, y: RBF(0.5)(x.float(), y.float()).to(kept), lambda x, y: RBF(0.5)(x, y).to(kept)):
+        rounding = dataclasses.replace(evaluator, kernel=kernel)
+        with pytest.raises(TypeError, match=f"kernel: gives {kept} for states of torch.float64, which rounds"):
+            rounding.fit(context)
+    equal = dataclasses.replace(evaluator, kernel=lambda x, y: (x[..., :, None, :] == y[..., None, :, :]).all(-1))
+    assert torch.isfinite(equal.fit(context)([[0.0]])).all()  # what is no floating number rounds nothing
