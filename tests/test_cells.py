@@ -84,8 +84,10 @@ def test_a_link_to_nothing_beside_the_source_is_no_source(tmp_path, monkeypatch)
     before = source_digest.__wrapped__()
     (package / ".#envs.py").symlink_to("somebody@somewhere.123:456")  # as Emacs marks a file that is being edited
     assert source_digest.__wrapped__() == before
+    part = source_digest.__wrapped__("icrl_agents/studies")
     (package / "envs.py").touch()
     assert source_digest.__wrapped__() != before
+    assert source_digest.__wrapped__("icrl_agents/studies") == part
 
 
 def test_cells_that_are_forgotten_are_computed_again_and_the_others_not(tmp_path):

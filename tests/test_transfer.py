@@ -119,6 +119,14 @@ def test_a_library_of_another_version_does_not_reuse_the_cache(monkeypatch):
     assert REQUEST.key() != before
 
 
+def test_an_environment_whose_source_has_changed_does_not_reuse_the_cache(monkeypatch):
+    before, folder = REQUEST.key(), REQUEST.env("train").__class__.__module__.rpartition(".")[0]
+    assert folder.replace(".", "/") == trajectories.ENVIRONMENT
+    assert trajectories.source_digest(trajectories.ENVIRONMENT) != trajectories.source_digest()
+    monkeypatch.setattr(trajectories, "source_digest", lambda folder: f"another {folder}")
+    assert REQUEST.key() != before
+
+
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 not an archive", "half"], ids=["empty", "garbage", "half"])
 def test_a_damaged_cache_file_is_collected_again_with_a_warning(collected, tmp_path, monkeypatch, damage):
     path = tmp_path / REQUEST.key()
@@ -157,7 +165,7 @@ def test_nothing_pickled_is_loaded_from_the_cache(tmp_path, monkeypatch):
 def test_an_evaluator_without_a_solution_leaves_the_others_standing(collected):
     config = TransferConfig(**SMALL, depth=2, ridge=0.0)
     zero = Trajectories([Episode(0 * e.observations, e.rewards) for e in collected.context], collected.held_out)
-    named = {"kernel LSTD": KernelLSTD(lambda x, y: torch.zeros(len(x), len(y)), 0.0), "LSTD": LSTD(0.0)}
+    named = {"kernel LSTD": KernelLSTD(lambda x, y: x.new_zeros(len(x), len(y)), 0.0), "LSTD": LSTD(0.0)}
     with pytest.warns(UserWarning, match="KernelLSTD: left out of a cell: "):
         rows = list(evaluate(config, named, REQUEST, "low", zero))
     assert [(row.evaluator, math.isfinite(row.td_loss)) for row in rows] == [("kernel LSTD", False), ("LSTD", True)]

@@ -69,11 +69,15 @@ def command(config: Any) -> list[str]:  # noqa: ANN401 - a dataclass instance
 
 
 @functools.cache
-def source_digest() -> str:
-    """A hash of the source of both packages: rows of changed code are not taken for those of the code as it is."""
+def source_digest(*folders: str) -> str:
+    """A hash of the source of both packages: rows of changed code are not taken for those of the code as it is.
+
+    Args:
+        folders: Parts of the packages, such as ``"icrl_envs/metaworld"``; default all.
+    """
     digest, root = hashlib.sha256(), Path(__file__).parents[2]
-    for package in ("icrl_agents", "icrl_envs"):
-        for path in sorted(filter(Path.is_file, (root / package).rglob("*.py"))):  # not the links that editors leave
+    for folder in folders or ("icrl_agents", "icrl_envs"):
+        for path in sorted(filter(Path.is_file, (root / folder).rglob("*.py"))):  # not the links that editors leave
             digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
 

@@ -16,10 +16,13 @@ import numpy as np
 from icrl_agents.collection import collect_episodes
 from icrl_agents.episode import Episode
 from icrl_agents.files import DAMAGE, check_writable, write_atomically
+from icrl_agents.studies.description import source_digest
 from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
 
 COLLECTION_VERSION = 1
-"""Raised whenever the same request would give other trajectories, so that no stale ones are reused."""
+"""Raised whenever the same request would give other trajectories in the same environment, so that no stale ones are
+reused; that the environment's source has changed is seen."""
+ENVIRONMENT = "icrl_envs/metaworld"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,9 +56,10 @@ class Request:
     reward_version: str
 
     def identity(self) -> str:
-        """The request and every version that shapes the trajectories, as JSON."""
+        """The request, and every version and source that shapes the trajectories, as JSON."""
         versions = {name: version(name) for name in ("gymnasium", "metaworld", "mujoco", "numpy")}
-        return json.dumps({"collection": COLLECTION_VERSION, **versions, **asdict(self)}, sort_keys=True)
+        ours = {"collection": COLLECTION_VERSION, "environment": source_digest(ENVIRONMENT)}
+        return json.dumps({**ours, **versions, **asdict(self)}, sort_keys=True)
 
     def key(self) -> str:
         """Name of the cache file: a hash of the identity."""
