@@ -189,8 +189,10 @@ def _after_interruption(config: Any) -> str:  # noqa: ANN401 - one of the config
 
 
 def _at_home(word: str) -> str:
-    """``--out=~/x`` with the home folder that a shell leaves alone there."""
+    """``--out=~/x`` with the home folder, which a shell leaves alone there, and ``~/x``, where no shell was asked."""
     option, sign, value = word.partition("=")
+    if word.startswith("~/"):
+        return os.path.expanduser(word)
     return f"{option}{sign}{os.path.expanduser(value)}" if option[:2] == "--" else word
 
 

@@ -202,4 +202,7 @@ def test_a_terminal_that_goes_away_ends_no_study(tmp_path):
 def test_the_home_folder_is_found_where_a_shell_leaves_it_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert parse(["rkhs", "--out=~/results"]).out == tmp_path / "results"
+    assert parse(["rkhs", "--out", "~/results"]).out == tmp_path / "results"  # where no shell was asked
+    assert parse(["rkhs", "--out", "./~/results"]).out == Path("~/results")
+    assert parse(["evaluate", "CartPole-v1", "--env-args", "x=~/y"]).env_args == ("x=~/y",)
     assert parse(["rkhs", "--out=~nobody-of-that-name/x"]).out == Path("~nobody-of-that-name/x")
