@@ -75,6 +75,7 @@ def test_every_noise_level_has_a_curve_of_its_own_style(drawn):
     labelled = [line for line in drawn["depth"].legends[0].get_lines() if line.get_color() == "black"]
     assert len({line._unscaled_dash_pattern[1] and tuple(line._unscaled_dash_pattern[1]) for line in labelled}) == 7
     assert [text.get_text() for text in drawn["depth"].legends[0].get_texts()][2:-1] == [f"{n} noise" for n in noise]
+    assert drawn["depth"].get_suptitle() == "weights from the domain's own high-noise tasks"  # one seed has no interval
 
 
 def test_errors_are_drawn_in_the_order_of_the_lengths_and_one_seed_has_no_interval(drawn):

@@ -85,7 +85,8 @@ def depth_figure(summary: Summary, path: Path) -> None:
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     figure.supylabel("held-out TD loss / loss of v = 0", fontsize=10)
     sources = "the domain's own" if len(summary.domains) == 1 else "the other domains'"
-    figure.suptitle(f"weights from {sources} high-noise tasks; band: 95 % interval over seeds", fontsize=9)
+    spread = "; band: 95 % interval over seeds" if len({row.seed for row in summary.rows}) > 1 else ""
+    figure.suptitle(f"weights from {sources} high-noise tasks{spread}", fontsize=9)
     write_figure(figure, path)
 
 

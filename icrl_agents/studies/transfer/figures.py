@@ -54,6 +54,7 @@ def td_loss_figure(summary: Summary, path: Path) -> None:
     figure.legend(handles=in_columns(models, levels), loc="outside lower center", ncols=2, frameon=False)
     figure.supylabel("held-out TD loss / loss of v = 0", fontsize=10)
     title = "ratio of means over seeds, band: ± standard error, no lower than a third of the ratio"
+    title = title if len(seeds := {row.seed for row in summary.rows}) > 1 else f"seed {seeds.pop()}"
     figure.suptitle(textwrap.fill(title, 44 * columns), fontsize=9)
     write_figure(figure, path)
 
