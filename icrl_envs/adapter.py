@@ -14,6 +14,9 @@ from icrl_envs import arguments
 from icrl_envs.comparison import Held, Task, equal
 from icrl_envs.process import Process
 
+STEP = "next_state", "reward", "terminated"
+"""What ``sample_step`` of a process returns."""
+
 
 class Snapshot(NamedTuple):
     """The state of a process, and the random stream from which it goes on."""
@@ -111,7 +114,7 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
         """Move one step on; the only action is 0.
 
         Raises:
-            ValueError: If the action is not 0.
+            ValueError: If the action is not 0, or the process returns anything but three things, in their order.
             gymnasium.error.ResetNeeded: If the episode has not begun or has terminated.
         """
         if not self._running:
@@ -120,7 +123,8 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
             )
         if not self.action_space.contains(action):
             raise ValueError(f"action must be 0, the only action of a Markov reward process; got {action!r}.")
-        self._state, reward, terminated = self.process.sample_step(self._state, self.np_random)
+        outcome = self.process.sample_step(self._state, self.np_random)
+        self._state, reward, terminated = arguments.returned("sample_step", outcome, *STEP, by="process")
         self._running = not terminated
         return self.process.observe(self._state), reward, terminated, False, self._info()
 

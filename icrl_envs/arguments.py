@@ -220,9 +220,26 @@ def same_kind(processes: Sequence[Any], kind: type, *names: str) -> None:
                 )
 
 
-def returned(name: str, value: Any, *parts: str) -> tuple[Any, ...]:  # noqa: ANN401 - what an environment returns
-    """Return what ``reset`` or ``step`` returned, ``value``, if it has these parts; raise ValueError otherwise."""
+def returned(name: str, value: Any, *parts: str, by: str = "env") -> tuple[Any, ...]:  # noqa: ANN401 (checked here)
+    """Return what an environment or a process returned, ``value``, if it has these parts.
+
+    Raises:
+        ValueError: If it has others, or if its reward is True or False and the flag behind it is not: so where the two
+            are in each other's place.
+    """
     if not isinstance(value, (tuple, list)) or len(value) != len(parts):
         got = f"{len(value)} things" if isinstance(value, (tuple, list)) else type(value).__name__
-        raise ValueError(f"env: expected {name} to return ({', '.join(parts)}), as in Gymnasium, got {got}.")
+        like = ", as in Gymnasium" if by == "env" else ""
+        raise ValueError(f"{by}: expected {name} to return ({', '.join(parts)}){like}, got {got}.")
+    kinds = {part: _is_flag(each) for part, each in zip(parts, value, strict=True)}
+    if kinds.get("reward") and not kinds["terminated"]:
+        reward, terminated = (value[parts.index(part)] for part in ("reward", "terminated"))
+        raise ValueError(
+            f"{by}: expected {name} to return the reward before whether it terminated, got {reward!r} and "
+            f"{terminated!r}, which seem to be in each other's place."
+        )
     return tuple(value)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, (bool, np.bool_)) or getattr(value, "dtype", None) == np.bool_

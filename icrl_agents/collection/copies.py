@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,9 +11,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-from icrl_agents.arrays import float_rows
+from icrl_agents.collection.outcomes import check_cuts, equal, finals_of, flags_of, rewards_of, typed
 from icrl_envs import arguments
 from icrl_envs.fixed_policy import predicted
+
+RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
+"""What Gymnasium's environments return."""
 
 
 class Step(NamedTuple):
@@ -51,7 +53,7 @@ class OneCopy:
 
     def reset(self, seed: int | None) -> Sequence[Any]:
         """Starts an episode; returns its first observation, or raises ValueError if what it gets is no pair."""
-        self._observation, _ = arguments.returned("reset", self._env.reset(seed=seed), "observation", "info")
+        self._observation, _ = arguments.returned("reset", self._env.reset(seed=seed), *RESET)
         return [self._observation]
 
     def restart(self, mask: np.ndarray) -> Sequence[Any]:
@@ -62,14 +64,14 @@ class OneCopy:
         """Takes the action.
 
         Raises:
-            ValueError: If the environment returns anything but five things, the reward is not one real number, or a
-                flag neither true nor false.
+            ValueError: If the environment returns anything but five things, the reward is not one real number, a flag
+                neither true nor false, or a time limit counts as a termination.
         """
-        names = "observation", "reward", "terminated", "truncated", "info"
-        self._observation, reward, terminated, truncated, _ = arguments.returned(
-            "step", self._env.step(actions[0]), *names
-        )
-        return Step([self._observation], [self._observation], _rewards(reward, 1), *_flags(terminated, truncated, 1))
+        outcome = arguments.returned("step", self._env.step(actions[0]), *STEP)
+        self._observation, reward, terminated, truncated, info = outcome
+        terminated, truncated = flags_of(terminated, truncated, 1)
+        check_cuts(truncated, info)
+        return Step([self._observation], [self._observation], rewards_of(reward, 1), terminated, truncated)
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
         """The model's deterministic action."""
@@ -105,7 +107,7 @@ class VectorCopies:
 
     def reset(self, seed: int | None) -> Sequence[Any]:
         """Starts an episode in each copy; returns the first observations."""
-        self._batch, _ = self._env.reset(seed=seed)
+        self._batch, _ = arguments.returned("reset", self._env.reset(seed=seed), *RESET)
         return self._each(self._batch)
 
     def restart(self, mask: np.ndarray) -> Sequence[Any]:
@@ -118,7 +120,7 @@ class VectorCopies:
         self._batch, _ = self._env.reset(options={"reset_mask": mask})
         observations = self._each(self._batch)
         for i in np.flatnonzero(~mask).tolist():
-            if not _equal(before[i], observations[i]):
+            if not equal(before[i], observations[i]):
                 raise ValueError(
                     f"env: expected reset(options={{'reset_mask': mask}}) to leave copy {i} as it is, whose episode is "
                     "running, got another observation of it; an environment in autoreset mode DISABLED heeds the mask."
@@ -133,26 +135,28 @@ class VectorCopies:
                 final observation is missing, or one shows another autoreset mode than the environment names.
         """
         batch = concatenate(self.action_space, actions, create_empty_array(self.action_space, self.num_envs))
-        self._batch, rewards, terminated, truncated, info = self._env.step(batch)
-        terminated, truncated = _flags(terminated, truncated, self.num_envs)
+        outcome = arguments.returned("step", self._env.step(batch), *STEP)
+        self._batch, rewards, terminated, truncated, info = outcome
+        terminated, truncated = flags_of(terminated, truncated, self.num_envs)
+        check_cuts(truncated, info)
         observations = self._each(self._batch)
         next_observations = observations
         ended = np.flatnonzero(np.logical_or(terminated, truncated)).tolist()
-        final = _finals(ended, info)
+        final = finals_of(ended, info)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             if len(final) < len(ended):
                 raise ValueError(
                     "env: expected info['final_obs'] with the final observations, as in autoreset mode SAME_STEP, got "
                     "none."
                 )
-            next_observations = [_typed(final[i], seen) if i in final else seen for i, seen in enumerate(observations)]
-        elif not all(_equal(_typed(last, observations[i]), observations[i]) for i, last in final.items()):
+            next_observations = [typed(final[i], seen) if i in final else seen for i, seen in enumerate(observations)]
+        elif not all(equal(typed(last, observations[i]), observations[i]) for i, last in final.items()):
             raise ValueError(
                 f"env: expected mode {self.autoreset_mode.name}, as metadata['autoreset_mode'] says, got final "
                 "observations in info and others in their place; copies that restart in the same step are in mode "
                 "SAME_STEP."
             )
-        return Step(observations, next_observations, _rewards(rewards, self.num_envs), terminated, truncated)
+        return Step(observations, next_observations, rewards_of(rewards, self.num_envs), terminated, truncated)
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401
         """The model's deterministic actions, of all copies at once.
@@ -195,55 +199,3 @@ def copies_of(env: Any) -> OneCopy | VectorCopies:  # noqa: ANN401 - checked her
         return OneCopy(env)
     hint = f"; did you mean gymnasium.make({env!r})?" if isinstance(env, str) else "."
     raise TypeError(f"env: expected a gymnasium.Env or a gymnasium.vector.VectorEnv, got {type(env).__name__}{hint}")
-
-
-def _rewards(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked here
-    arguments.unmasked("env: rewards", given)
-    array = np.asarray(given)
-    if array.dtype.kind not in "biuf" or array.size != count:
-        expected = "a reward that is one real number" if count == 1 else f"{count} rewards, real numbers"
-        raise ValueError(f"env: expected {expected}, got {given!r}.")
-    return float_rows("rewards", array).astype(np.float64).reshape(count)
-
-
-def _flags(terminated: Any, truncated: Any, count: int) -> list[np.ndarray]:  # noqa: ANN401 - checked here
-    checked = []
-    for name, given in (("terminated", terminated), ("truncated", truncated)):
-        arguments.unmasked(f"env: {name}", given)
-        array = np.asarray(given)
-        known = array.dtype == bool or (array.dtype.kind in "iuf" and ((array == 0) | (array == 1)).all())
-        if not known or array.size != count:
-            expected = "True or False" if count == 1 else f"{count} flags that are True or False"
-            raise ValueError(f"env: expected {name} to be {expected}, got {given!r}.")
-        checked.append(array.astype(bool).reshape(count))
-    return checked
-
-
-def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - of any space
-    if isinstance(one, dict):
-        return all(_equal(part, other[key]) for key, part in one.items())
-    if isinstance(one, tuple):
-        return all(_equal(*parts) for parts in zip(one, other, strict=True))
-    return np.array_equal(one, other) or np.array_equal(one, other, equal_nan=True)
-
-
-def _finals(ended: Sequence[int], info: Any) -> dict[int, Any]:  # noqa: ANN401
-    """The final observations of copies that have ended, as far as ``info`` has them, by their new name or the old."""
-    found = {}
-    for i, name in itertools.product(ended, ("final_observation", "final_obs")):
-        listed = isinstance(info, list)  # one for each copy, by gymnasium.wrappers.vector.DictInfoToList
-        given = info[i] if listed else info
-        final = (given[name] if listed else given[name][i]) if name in given else None
-        if final is not None:
-            found[i] = final
-    return found
-
-
-def _typed(observation: Any, like: Any) -> Any:  # noqa: ANN401 - of one space
-    """An observation, its numbers in the type in which those of ``like`` come where that is one of floats."""
-    if isinstance(like, dict):
-        return {key: _typed(observation[key], part) for key, part in like.items()}
-    if isinstance(like, tuple):
-        return tuple(_typed(*parts) for parts in zip(observation, like, strict=True))
-    dtype, number = np.asarray(like).dtype, np.asarray(observation).dtype.kind in "biuf"
-    return np.asanyarray(observation, dtype) if dtype.kind == "f" and number else observation

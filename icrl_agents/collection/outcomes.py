@@ -1,0 +1,78 @@
+"""What environments return from a step, checked: rewards, flags and final observations of their copies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from icrl_agents.arrays import float_rows
+from icrl_envs import arguments
+
+
+def rewards_of(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked here
+    """Rewards of ``count`` copies as float64 ``(count,)``; ValueError if they are not as many real numbers."""
+    arguments.unmasked("env: rewards", given)
+    array = np.asarray(given)
+    if array.dtype.kind not in "biuf" or array.size != count:
+        expected = "a reward that is one real number" if count == 1 else f"{count} rewards, real numbers"
+        raise ValueError(f"env: expected {expected}, got {given!r}.")
+    return float_rows("rewards", array).astype(np.float64).reshape(count)
+
+
+def flags_of(terminated: Any, truncated: Any, count: int) -> list[np.ndarray]:  # noqa: ANN401 - checked here
+    """Both flags of ``count`` copies as booleans ``(count,)``; ValueError if one is neither true nor false."""
+    checked = []
+    for name, given in (("terminated", terminated), ("truncated", truncated)):
+        arguments.unmasked(f"env: {name}", given)
+        array = np.asarray(given)
+        known = array.dtype == bool or (array.dtype.kind in "iuf" and ((array == 0) | (array == 1)).all())
+        if not known or array.size != count:
+            expected = "True or False" if count == 1 else f"{count} flags that are True or False"
+            raise ValueError(f"env: expected {name} to be {expected}, got {given!r}.")
+        checked.append(array.astype(bool).reshape(count))
+    return checked
+
+
+def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - of any space
+    """Whether two observations are equal, NaN to NaN."""
+    if isinstance(one, dict):
+        return all(equal(part, other[key]) for key, part in one.items())
+    if isinstance(one, tuple):
+        return all(equal(*parts) for parts in zip(one, other, strict=True))
+    return np.array_equal(one, other) or np.array_equal(one, other, equal_nan=True)
+
+
+def finals_of(ended: Sequence[int], info: Any) -> dict[int, Any]:  # noqa: ANN401
+    """The final observations of copies that have ended, as far as ``info`` has them, by their new name or the old."""
+    found = {}
+    for i, name in itertools.product(ended, ("final_observation", "final_obs")):
+        listed = isinstance(info, list)  # one for each copy, by gymnasium.wrappers.vector.DictInfoToList
+        given = info[i] if listed else info
+        final = (given[name] if listed else given[name][i]) if name in given else None
+        if final is not None:
+            found[i] = final
+    return found
+
+
+def typed(observation: Any, like: Any) -> Any:  # noqa: ANN401 - of one space
+    """An observation, its numbers in the type in which those of ``like`` come where that is one of floats."""
+    if isinstance(like, dict):
+        return {key: typed(observation[key], part) for key, part in like.items()}
+    if isinstance(like, tuple):
+        return tuple(typed(*parts) for parts in zip(observation, like, strict=True))
+    dtype, number = np.asarray(like).dtype, np.asarray(observation).dtype.kind in "biuf"
+    return np.asanyarray(observation, dtype) if dtype.kind == "f" and number else observation
+
+
+def check_cuts(truncated: np.ndarray, info: Any) -> None:  # noqa: ANN401 - of any environment
+    """Raises ValueError if ``info`` says, as gym did, that time ran out in a copy that is not ``truncated (N,)``."""
+    cut = info.get("TimeLimit.truncated") if isinstance(info, dict) else None
+    if cut is not None and bool((np.asarray(cut, dtype=bool) & ~truncated).any()):
+        raise ValueError(
+            "env: expected truncated to be True where info['TimeLimit.truncated'] is, got False: the time limit would "
+            "count as a termination, as where the flag done of an older environment is taken for it; return "
+            "terminated = done and not info['TimeLimit.truncated'], and truncated = info['TimeLimit.truncated']."
+        )
