@@ -132,7 +132,9 @@ def check_layers(
         _check_standard(layer, context, coefficients[0].detach())
     else:
         discounted = getattr(layer, "prompt", "discounted") == "discounted"
-        check_convergence(context, coefficients[0], unit="layer", discounted=discounted)
+        of = cache(layer.operators) if getattr(layer, "is_sweep", False) else None
+        measure = None if of is None else lambda index: Measured(spectral_radius(of(context)[index]))
+        check_convergence(context, coefficients[0], unit="layer", measure=measure, discounted=discounted)
 
 
 def is_suspect(

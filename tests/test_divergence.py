@@ -14,7 +14,15 @@ from icrl_agents.diagnostics import kernel_diagonality, spectral_radius
 from icrl_agents.diagnostics.expected_update import expected_update
 from icrl_agents.divergence import DivergenceError, DivergenceWarning, value_bound
 from icrl_agents.episode import Episode
-from icrl_agents.evaluators import AverageRewardTD, KernelTD, LinearTD, TabularTD, WeightedSoftmaxTD
+from icrl_agents.evaluators import (
+    AverageRewardTD,
+    KernelTD,
+    LinearTD,
+    ResidualGradient,
+    TabularTD,
+    TDLambda,
+    WeightedSoftmaxTD,
+)
 from icrl_agents.kernels import RBF, DotProduct, Exponential, Linear
 from icrl_agents.layers import TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
@@ -108,6 +116,21 @@ def test_linear_td_that_diverges_by_its_nature_warns_with_its_radius():
     assert "(spectral radius 1.8)" in message
     with pytest.raises(DivergenceError, match=r"more than 1e\+06-fold from sweep \d+ on: .*radius 1.8"):
         LinearTD(50).fit(counterexample())
+
+
+@pytest.mark.parametrize("depth", [3, 5, 6])
+@pytest.mark.parametrize("step_size", [2.0, 3.0, "auto"])
+def test_linear_layers_say_what_the_sweeps_say(depth, step_size):
+    torch.manual_seed(0)
+    states, rewards = torch.randn(2, 31, 2, dtype=torch.float64), torch.randn(2, 30, dtype=torch.float64)
+    context = Context(states[:, :-1], rewards, torch.full_like(rewards, GAMMA), 1.3 * states[:, 1:])
+    for sweeps, layers in (
+        (LinearTD(depth, step_size), constructions.linear_td(2, depth, step_size)),
+        (TDLambda(0.7, depth, step_size), constructions.td_lambda(2, depth, 0.7, step_size)),
+        (ResidualGradient(depth, step_size), constructions.residual_gradient(2, depth, step_size)),
+    ):
+        found, expected = (caught(lambda e=each: e.fit(context)) for each in (layers, sweeps))
+        assert [text.replace("layer", "sweep") for text in found] == expected
 
 
 def test_a_step_at_which_the_average_reward_would_overshoot_is_refused():

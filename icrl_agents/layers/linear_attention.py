@@ -129,6 +129,24 @@ class LinearAttentionLayer(nn.Module):
         """r̄ in tokens that hold the probes of an average-reward prompt, ``(*batch,)``."""
         return self.read_out(tokens)[..., -1]
 
+    @property
+    def is_sweep(self) -> bool:
+        """Whether the layer is a sweep of linear TD: what it sends is TD errors, and it reads φ − γφ′ alone."""
+        only, d = torch.zeros_like(self.P), self.dim
+        only[:, -1, -1] = self.P[:, -1, -1].detach()
+        read = self._read().detach()
+        of_differences = torch.equal(read[:, :d], -read[:, d : 2 * d]) and not bool(read[:, -1].any())
+        return self.prompt == "discounted" and of_differences and torch.equal(self.P, only)
+
+    @torch.no_grad()
+    def operators(self, context: Context) -> Tensor:
+        """B of the sweep w ← B w + b that the layer is, if it is one, for each of a flat batch, ``(B, d, d)``."""
+        d, tokens = self.dim, self.tokens(context, context.points[..., :0, :])
+        keys = widened(self._keys(tokens, context))
+        moments = (keys[..., :d] - keys[..., d : 2 * d]).mT @ eligibility_traces(context, keys, self.trace_decay)
+        sent = moments @ self._read().to(keys)[:, :d] / num_transitions(context)[..., None, None]
+        return (torch.eye(d).to(sent) + sent.mT).reshape(-1, d, d)
+
     def settings(self) -> dict[str, Any]:
         """Everything but P and Q, as ``from_settings`` takes it."""
         return {"prompt": self.prompt, "trace_decay": self.trace_decay, "scaling": self.scaling}
@@ -147,6 +165,10 @@ class LinearAttentionLayer(nn.Module):
     def _extra_rows(self) -> int:
         return 2 if self.prompt == "average_reward" else 1
 
+    def _read(self) -> Tensor:
+        """Σ_h P_h Q_h of the entries of P at its last row and column, ``(D, D)``."""
+        return (self.P[:, -1, -1, None, None] * self.Q).sum(0)
+
     def _map(self, tokens: Tensor, context: Context) -> Tensor:
         """A = (1/n) Σ_h P_h Z M Zᵀ Q_h, ``(*batch, D, D)``; where φ and γφ′ are close, little is left of Z M Zᵀ."""
         keys = widened(self._keys(tokens, context))
@@ -160,9 +182,8 @@ class LinearAttentionLayer(nn.Module):
         readers = keys.clone()
         if self.scaling == "values":
             readers[..., self.dim :] = 0.0
-        gate = self.P[:, -1, -1, None, None].to(keys)
         traces = eligibility_traces(context, keys, self.trace_decay)
-        heads, terms = (gate * self.Q.to(keys)).sum(0).mT, None
+        heads, terms = self._read().to(keys).mT, None
         if self.scaling == "errors":  # what reads x_k takes γ_k x′_k away from it
             terms = largest_reach(readers.abs() @ heads.abs(), traces.abs())
         return stable_step_size(context, readers @ heads, traces, terms).to(tokens)
