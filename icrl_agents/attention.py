@@ -142,7 +142,7 @@ class KernelAttention(nn.Module):
     def bind(self, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> BoundAttention:
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
         keys = fill_rows(keys, mask).clone()  # that nothing written into the context later moves a value
-        kernel = bind_kernel(self.kernel, keys, mask)
+        kernel = bind_kernel(self.kernel, keys, mask, scaled=True)
         if self.step_size == "auto":
             gain = stable_step_size(kernel, keys, mask, counts)[..., None, None]
         else:

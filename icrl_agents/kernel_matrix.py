@@ -34,10 +34,12 @@ def check_kernel(kernel: Kernel) -> Kernel:
     return kernel
 
 
-def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
+def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor, *, scaled: bool = False) -> Kernel:
     """The kernel for one context: of a kernel whose scale is the context's, one with a fixed scale.
 
     A module keeps the weights that it has now, and so does what binds itself: the next context finds it as it is now.
+    Where the size of κ counts, ``scaled``, its rows may not be scaled by what they are asked about, which a normaliser
+    would divide out.
 
     Raises:
         ValueError: If a kernel of one's own is no function of two states, writes into them, or has another score.
@@ -47,28 +49,33 @@ def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor) -> Kernel:
     if type(kernel) in OWN:
         return bound
     bound = held(bound) if isinstance(bound, nn.Module) or bind is not None else bound
-    _check_pairwise(bound, keys.detach())
+    _check_pairwise(bound, keys.detach(), scaled)
     return bound
 
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def _check_pairwise(kernel: Kernel, keys: Tensor) -> None:
+def _check_pairwise(kernel: Kernel, keys: Tensor, scaled: bool) -> None:
     """Raises ValueError if κ of a few states is another one beside others, or when it is asked for again."""
     if keys.numel() == 0:
         return
     some, few = some_rows(keys)
     untouched = some._version
-    alone, again = kernel_matrix(kernel, few, few), kernel_matrix(kernel, few, few)
-    whole = kernel_matrix(kernel, some, some)
+    try:
+        alone, again = kernel_matrix(kernel, few, few), kernel_matrix(kernel, few, few)
+        whole = kernel_matrix(kernel, some, some)
+    except RuntimeError as error:
+        _check_fewer(kernel, keys, some, error)
+        raise
     among = whole[..., : few.shape[-2], : few.shape[-2]]
     if some._version != untouched:
         raise ValueError(
             "kernel: writes into the states that it is given, as clamp_ and ReLU(inplace=True) do; expected a function "
             "that leaves them as they are."
         )
+    first, rest = some[..., :1, :], some[..., 1:, :] if scaled and some.shape[-2] > 1 else some
     if depends_on_call(alone, again, among) or depends_on_call(
-        single := kernel_matrix(kernel, some[..., :1, :], some), single, whole[..., :1, :]
+        single := kernel_matrix(kernel, first, rest), single, whole[..., :1, -rest.shape[-2] :]
     ):
         raise ValueError(
             "kernel: gives the same states other numbers beside other states, or each time it is asked, as with batch "
@@ -83,6 +90,19 @@ def _check_pairwise(kernel: Kernel, keys: Tensor) -> None:
             "kernel: its score is not the logarithm of what it gives, as where a class that inherits one overrides "
             "forward alone; softmax attention takes the score. Override both, or let a module call the other kernel."
         )
+
+
+def _check_fewer(kernel: Kernel, keys: Tensor, some: Tensor, error: RuntimeError) -> None:
+    """Raises ValueError if a kernel that has failed on ``some`` states takes one beside all keys."""
+    try:
+        kernel_matrix(kernel, keys[..., :1, :], keys)
+    except (RuntimeError, ValueError, TypeError):
+        return
+    raise ValueError(
+        f"kernel: takes all {keys.shape[-2]} states of the context, but not {some.shape[-2]} of them ({error}), as "
+        "where only the nearest count; expected a function of two states, whatever others there are. Give it a method "
+        "bind(keys, mask) that returns the kernel of one context, such as one of the distances found there."
+    ) from error
 
 
 def _differ(scores: Tensor, kappa: Tensor) -> bool:

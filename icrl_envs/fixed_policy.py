@@ -122,8 +122,11 @@ def _takes_two(policy: object) -> bool:
     """Return whether ``policy`` can be called with an observation and a generator, as far as can be told.
 
     A second parameter with a default of its own, such as ``deterministic=False``, is meant for something else, and so
-    are those of ``action_space.sample``. A torch module shows its parameters in ``forward`` alone.
+    are those of ``action_space.sample``. A torch module shows its parameters in ``forward`` alone, and what
+    ``torch.compile`` or a parallel module makes of one, in the module itself.
     """
+    for name in ("_orig_mod", "module"):
+        policy = getattr(policy, name, policy) if hasattr(policy, "forward") else policy
     if not callable(policy) or isinstance(getattr(policy, "__self__", None), spaces.Space):
         return False
     try:

@@ -146,3 +146,12 @@ def test_a_torch_module_and_a_space_are_asked_as_functions_are():
         with pytest.raises(TypeError, match=r"policy must be a callable \(observation, rng\) -> action"):
             collect_episodes(env, num_steps=3, seed=0, policy=policy)
     assert len(collect_episodes(env, num_steps=3, seed=0, policy=Drawn())[0]) == 3
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of its compiler
+@pytest.mark.parametrize("made", [torch.compile, torch.nn.DataParallel])
+def test_a_compiled_or_parallel_module_is_asked_as_the_module_in_it(made):
+    env = gym.make("CartPole-v1")
+    with pytest.raises(TypeError, match=r"policy must be a callable \(observation, rng\) -> action"):
+        collect_episodes(env, num_steps=3, seed=0, policy=made(Net()))
+    FixedPolicy(env, made(Drawn()))

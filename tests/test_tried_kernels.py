@@ -1,0 +1,57 @@
+"""Kernels of one's own that need other states to answer."""
+
+import numpy as np
+import pytest
+import torch
+
+from icrl_agents.context import Context
+from icrl_agents.evaluators import KernelLSTD, KernelTD, MonteCarlo, WeightedSoftmaxTD
+
+ROWS = np.random.default_rng(0).normal(size=(31, 2))
+CONTEXT = Context(ROWS[:-1], np.arange(30.0), np.full(30, 0.9), ROWS[1:])
+
+
+def laplace(x, y):
+    return torch.exp(-torch.cdist(x, y))
+
+
+def nearest(count):
+    """Only the nearest keys count."""
+
+    def kernel(x, y):
+        kappa = laplace(x, y)
+        return kappa * (kappa >= kappa.topk(count, -1).values[..., -1:])
+
+    return kernel
+
+
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD, KernelTD])
+def test_a_kernel_of_the_nearest_states_is_refused_by_name(evaluator):
+    with pytest.raises(
+        ValueError, match=r"kernel: takes all 30 states of the context, but not 8 of them .*out of range"
+    ):
+        evaluator(nearest(20), 5).fit(CONTEXT)
+    with pytest.raises(ValueError, match="kernel: gives the same states other numbers"):
+        evaluator(nearest(3), 5).fit(CONTEXT)
+    with pytest.raises(RuntimeError, match="out of range"):  # more than there are: its own error
+        evaluator(nearest(40), 5).fit(CONTEXT)
+
+
+def test_a_kernel_that_is_scaled_by_its_largest_number_is_refused_where_its_size_counts():
+    def scaled(x, y):
+        kappa = laplace(x, y)
+        return kappa / kappa.amax(-1, keepdim=True)
+
+    with pytest.raises(ValueError, match="kernel: gives the same states other numbers"):
+        KernelTD(scaled, 5).fit(CONTEXT)
+    value, expected = (WeightedSoftmaxTD(kernel, 5).fit(CONTEXT)(CONTEXT.states) for kernel in (scaled, laplace))
+    torch.testing.assert_close(value, expected)  # a normaliser divides that out
+
+
+def test_a_kernel_of_booleans_is_one_of_numbers():
+    def equal(x, y):
+        return (x[..., :, None, :] == y[..., None, :, :]).all(-1)
+
+    values = [KernelLSTD(equal).fit(CONTEXT), MonteCarlo(equal).fit(CONTEXT)]
+    assert values[0](CONTEXT.states).isfinite().all()
+    torch.testing.assert_close(values[1](CONTEXT.states), CONTEXT.returns()[0])
