@@ -23,7 +23,14 @@ from icrl_agents.arrays import (
     take_rows,
 )
 from icrl_agents.episode import Episode, episode_arrays
-from icrl_agents.links import are_rows_of_one, equal_links, near_links, warn_of_rounding, warn_of_two_types
+from icrl_agents.links import (
+    are_rows_of_one,
+    equal_links,
+    near_links,
+    warn_of_flags,
+    warn_of_rounding,
+    warn_of_two_types,
+)
 from icrl_agents.machine import check_device
 from icrl_agents.magnitudes import widened
 from icrl_agents.pure import deep_copied
@@ -114,6 +121,7 @@ class Context:
         if contiguous is None:
             may_continue = read | ~read.any(-1, keepdim=True)
             linked = equal & may_continue
+            warn_of_flags(equal, discounts, valid)
             told = warn_of_rounding(x, x_next, followed & ~equal & may_continue)
         else:
             linked = boolean("contiguous", contiguous, rewards) & valid

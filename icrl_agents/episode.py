@@ -14,7 +14,7 @@ from icrl_envs import arguments
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One trajectory S₀, R₁, S₁, …, R_T, S_T.
+    """One trajectory S₀, R₁, S₁, …, R_T, S_T; arrays are copied, so that a buffer may be filled anew.
 
     An episode that ended without terminating was truncated: its last transition bootstraps from S_T.
     Where an environment reports both, terminated wins.
@@ -30,6 +30,13 @@ class Episode:
     rewards: np.ndarray
     terminated: bool = False
     actions: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        """Copies the arrays; what is of another kind is for ``episode_arrays`` to refuse."""
+        for name in ("observations", "rewards", "actions"):
+            given = getattr(self, name)
+            if isinstance(given, (np.ndarray, Tensor)):
+                object.__setattr__(self, name, given.clone() if isinstance(given, Tensor) else given.copy())
 
     def __len__(self) -> int:
         """Number of transitions T."""

@@ -69,6 +69,23 @@ def warn_of_rounding(x: Tensor, x_next: Tensor, unlinked: Tensor) -> bool:
     return count > 0
 
 
+def warn_of_flags(equal: Tensor, discounts: Tensor, valid: Tensor) -> None:
+    """Warns where discounts seem to be flags of ends, the wrong way round.
+
+    So where transitions that end are continued by the next row, ``equal (*batch, n)``, in most cases, and those that
+    bootstrap never.
+    """
+    ended, going = equal & (discounts == 0), valid & (discounts > 0)
+    count = int(ended.sum())
+    if count > 2 and count > int(going.sum()) > 0 and not bool((going & equal).any()):
+        warn(
+            f"discounts: 0 in {count} transitions that the next row continues, and above 0 in none: flags of ends, it "
+            "seems; a discount is γ * (1 - terminated).",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
 def warn_of_two_types(points: Tensor) -> None:
     """Warns where states in ``points (*batch, p, d)`` equal others once those are rounded to float32, as these were.
 

@@ -100,7 +100,8 @@ def flattening(space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
         if isinstance(part, spaces.Box) and _is_picture(part):
             raise ValueError(
                 f"env: pixel observations {part.shape} are no features to compare states by; expected a vector: "
-                "encode them first, for instance with gymnasium.wrappers.TransformObservation."
+                "encode them first, for instance with gymnasium.wrappers.TransformObservation, or take "
+                "gymnasium.wrappers.FlattenObservation where they are no picture, such as stacked vectors."
             )
     return rows_of("observations", space)
 

@@ -1,0 +1,75 @@
+"""Episodes and contexts of one's own arrays: buffers that are filled anew, and flags in the place of discounts."""
+
+import warnings
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from icrl_agents.collection import collect_episodes
+from icrl_agents.context import Context
+from icrl_agents.episode import Episode
+
+
+@pytest.mark.parametrize("of", [np.asarray, torch.as_tensor])
+def test_a_buffer_that_is_filled_anew_for_each_episode_changes_none_before(of):
+    states, rewards, actions = np.zeros((4, 1)), np.zeros(3), np.zeros((3, 1))
+    episodes = []
+    for first in range(3):
+        states[:, 0] = first + np.arange(4.0)
+        rewards[:], actions[:] = first, first
+        length = 3 - first
+        episodes.append(Episode(of(states)[: length + 1], of(rewards)[:length], False, of(actions)[:length]))
+    context = Context.from_episodes(episodes, 0.9)
+    assert context.states[:, 0].tolist() == [0.0, 1.0, 2.0, 1.0, 2.0, 2.0]
+    assert context.rewards.tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 2.0]
+    assert [float(episode.actions[0, 0]) for episode in episodes] == [0.0, 1.0, 2.0]
+
+
+def test_an_episode_of_a_tensor_with_a_gradient_passes_it_on():
+    rows = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    Context.from_episodes([Episode(rows, np.ones(3))], 0.9).states.sum().backward()
+    assert rows.grad.tolist() == [[1.0, 1.0]] * 3 + [[0.0, 0.0]]
+
+
+class Frames(gym.Env):
+    """Shows its last 32 vectors of 32 numbers."""
+
+    observation_space, action_space = spaces.Box(-1.0, 1.0, (32, 32)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros((32, 32), np.float32), {}
+
+    def step(self, action):
+        return np.zeros((32, 32), np.float32), 0.0, False, False, {}
+
+
+def test_stacked_vectors_that_look_like_a_picture_have_a_way_out():
+    with pytest.raises(ValueError, match=r"gymnasium\.wrappers\.FlattenObservation where they are no picture"):
+        collect_episodes(Frames(), num_steps=2, seed=0)
+    (episode,) = collect_episodes(gym.wrappers.FlattenObservation(Frames()), num_steps=2, seed=0)
+    assert episode.observations.shape == (3, 1024)
+
+
+def chain(ends):
+    """Three episodes of five steps; ``ends (15,)`` of floats to discounts."""
+    steps = np.arange(15)
+    states = np.where(steps % 5 == 0, 0, steps)[:, None].astype(float)
+    following = (steps + 1)[:, None].astype(float)
+    return Context(states, np.ones(15), ends((steps % 5 == 4).astype(float)), following)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+def test_flags_of_ends_in_the_place_of_discounts_are_told_of(gamma):
+    with pytest.warns(
+        RuntimeWarning, match=r"discounts: 0 in 12 transitions that the next row continues, .*γ \* \(1 - "
+    ):
+        chain(lambda ends: gamma * ends)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chain(lambda ends: gamma * (1 - ends))
+        chain(np.zeros_like)  # a mean of rewards
+        chain(lambda ends: np.full_like(ends, gamma))
