@@ -54,7 +54,7 @@ def test_a_reward_that_is_true_or_false_is_one_where_the_flags_are_flags_too():
 
 
 class Own(gym.Env):
-    """Counts to 3, where time runs out; its steps end in what it is told."""
+    """Counts three steps from a random start, where time runs out; its steps end in what it is told."""
 
     observation_space, action_space = LINE, spaces.Discrete(2)
 
@@ -63,12 +63,12 @@ class Own(gym.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.state = 0.0
-        return np.array([self.state]), {}
+        self.start, self.steps = self.np_random.random(1), 0
+        return self.start, {}
 
     def step(self, action):
-        self.state += 1.0
-        return np.array([self.state]), *self.ending(self.state == 3.0)
+        self.steps += 1
+        return self.start + self.steps, *self.ending(self.steps == 3)
 
 
 @pytest.mark.parametrize("made", [lambda make: make(), lambda make: SyncVectorEnv([make] * 2)])
