@@ -149,6 +149,7 @@ class Context:
         own = torch.arange(n, device=x.device).expand_as(self.rewards)
         final = n + bootstrapped.cumsum(-1) - 1
         self.successors = torch.where(bootstrapped, final, torch.where(read, own + 1, own))
+        self._arranged = _version(self.points)
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Episode], gamma: float) -> Context:
@@ -253,7 +254,14 @@ class Context:
 
     def __deepcopy__(self, known: dict[int, Any]) -> Self:
         """A copy whose gradients are those of the original."""
-        return deep_copied(self, known)
+        copied = deep_copied(self, known)
+        copied._arranged = _version(copied.points)
+        return copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes over what was pickled."""
+        vars(self).update(state)
+        self._arranged = _version(self.points)
 
     def __repr__(self) -> str:
         """Shape, type and device in one line."""
@@ -308,8 +316,9 @@ class Context:
         rounded_discounts(self.discounts, dtype)
         moved = object.__new__(type(self))
         for name, value in vars(self).items():
-            kept = value is None or not value.is_floating_point()
-            setattr(moved, name, value if value is None else value.to(device, None if kept else dtype))
+            kept = not isinstance(value, Tensor) or not value.is_floating_point()
+            setattr(moved, name, value.to(device, None if kept else dtype) if isinstance(value, Tensor) else value)
+        moved._arranged = _version(moved.points)
         for name, before, after in (
             ("states", self.points, moved.points),
             ("rewards", self.rewards, moved.rewards),
@@ -384,8 +393,12 @@ def _discount(gamma: float) -> float:
     return float(gamma)
 
 
-def check_context(context: Context) -> None:
+def check_context(context: Context, *, arranged: bool = True) -> None:
     """Asks of what is to be fitted on whether it is a context, and still the one that was made.
+
+    Args:
+        context: Perhaps one.
+        arranged: Whether what was written into it matters; a fit that is over keeps what it has taken.
 
     Raises:
         TypeError: If ``context`` is no Context, saying how to make one, or would be rounded.
@@ -402,13 +415,14 @@ def check_context(context: Context) -> None:
             f"context: torch.autocast would round {context.dtype} to {torch.get_autocast_dtype(context.device.type)}; "
             "call this within torch.autocast(..., enabled=False), or take a float64 context."
         )
-    _check_unchanged(context)
+    if arranged:
+        _check_unchanged(context)
 
 
 def _check_unchanged(context: Context) -> None:
-    """Raises ValueError where mask or discounts are others than points and successors were arranged by.
+    """Raises ValueError where points, mask or discounts are others than those that the context was arranged by.
 
-    Rewards and states may be written into, and discounts but for those that were 0.
+    Rewards may be written into, and discounts but for those that were 0.
     """
     shape, own = context.successors.shape, torch.arange(context.successors.shape[-1], device=context.device)
     written = [name for name in ("rewards", "discounts", "mask") if getattr(context, name).shape != shape]
@@ -417,14 +431,21 @@ def _check_unchanged(context: Context) -> None:
         revived = (context.discounts > 0) & (context.successors == own)
         changed = {"mask": context.mask != valid, "discounts": revived}
         written = [name for name, where in changed.items() if bool(where.any())]
+    if _version(context.points) != context._arranged:
+        written.append("states")  # of next states, which are made anew where they are asked for, some would be old
     if written:
         raise ValueError(
             f"context: {' and '.join(written)} changed after it was made, which the arrangement of its points does not "
-            "follow; make another one, Context(context.states, rewards, discounts, context.next_states, mask)."
+            "follow; make another one of what you want, Context(states, rewards, discounts, next_states, mask)."
         )
     _in_range(context.discounts)
     finite("rewards", context.rewards)
     finite("states", context.points)
+
+
+def _version(points: Tensor) -> int:
+    """How often something was written into ``points``, which torch does not count of inference tensors."""
+    return 0 if points.is_inference() else points._version
 
 
 def _in_range(discounts: Tensor) -> None:

@@ -220,7 +220,7 @@ def as_queries(name: str, states: Any, context: Context) -> Tensor:  # noqa: ANN
         TypeError: If they are not float32 or float64, or would have to be rounded to the context's type.
         ValueError: If their last dimension is not d or one of them is not finite.
     """
-    check_context(context)
+    check_context(context, arranged=False)
     queries = floating(name, states)
     if isinstance(states, (list, tuple)):
         queries = queries.to(context.dtype)

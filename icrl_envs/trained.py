@@ -10,17 +10,22 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
 
+_WITH_GOAL = ((10,), (39,))
+"""Shapes of MetaWorld's observations that end in the goal: the core, and all of the library's own."""
+
 
 def check_trained(policy: Any, env: Any) -> None:  # noqa: ANN401 (a model, and what it is to act in)
     """Raise ValueError if a policy that says how it was trained would be another one in ``env``.
 
     That is so where its own environment normalises observations and ``env`` does not, or the other way round, where it
     was trained with other kinds of actions or observations, or numbers of them, where its actions had other bounds, as
-    under ``RescaleAction``, and where it needs masks of actions, which are not passed. Of other bounds of observations
-    it is warned.
+    under ``RescaleAction``, where it needs masks of actions, which are not passed, and where it is one of MetaWorld's
+    scripts, which take the last three numbers for the goal, and those are none. Of other bounds of observations it is
+    warned.
     """
     _check_raw(policy, env)
     _check_unmasked(policy)
+    _check_scripted(policy, env)
     for name in ("action_space", "observation_space"):
         trained = getattr(policy, name, None)
         given = getattr(env, f"single_{name}", getattr(env, name))
@@ -75,6 +80,26 @@ def _check_unmasked(model: Any) -> None:  # noqa: ANN401
             "policy: expected a model that chooses among all actions, got one whose predict takes action_masks; pass "
             "lambda observation, rng: model.predict(observation, deterministic=True, action_masks=MASKS)[0], MASKS "
             "those of the environment at that time."
+        )
+
+
+def _check_scripted(policy: Any, env: Any) -> None:  # noqa: ANN401
+    """Raise ValueError if a script of MetaWorld's would read what it takes for the goal from anything else."""
+    if not type(policy).__module__.startswith("metaworld.policies"):
+        return
+    space, inner = getattr(env, "single_observation_space", env.observation_space), env.unwrapped
+    hidden = [False]
+    if isinstance(inner, AsyncVectorEnv) and all(inner.call("has_wrapper_attr", "goal_visible")):
+        hidden = [not visible for visible in inner.get_attr("goal_visible")]
+    elif not isinstance(inner, AsyncVectorEnv):
+        hidden = [not getattr(each.unwrapped, "goal_visible", True) for each in getattr(inner, "envs", [inner])]
+    bounds = (space.low[-3:], space.high[-3:]) if isinstance(space, spaces.Box) else ()
+    if any(hidden) or space.shape not in _WITH_GOAL or not any(bound.any() for bound in bounds):
+        seen = "observations with a hidden goal" if any(hidden) else f"observations {space}"
+        raise ValueError(
+            "policy: MetaWorld's scripts read the goal from the last three numbers of what they observe, expected "
+            f"observation='full' and goal_visible=True, got {seen}; icrl/MetaWorldMRP-v0 shows its script the goal "
+            "whatever the agent sees."
         )
 
 

@@ -129,3 +129,12 @@ def test_a_choice_by_td_errors_alone_is_told_of():
         assert AdaptiveTD(bank).fit(unlinked).choice.step > 0
     AdaptiveTD(bank, return_weight=0.0).fit(unlinked)  # as asked
     AdaptiveTD(bank[:1]).fit(unlinked)  # nothing to choose
+
+
+def test_a_bank_that_is_appended_to_later_stays():
+    bank, depths = BANK[:1], [4]
+    adaptive, context = AdaptiveTD(bank, depths), Context.from_episodes(episodes(), GAMMA)
+    bank.append(BANK[1])
+    depths.append(8)
+    assert len(adaptive.fit(context).parts) == 1
+    assert adaptive.depths == (4,)

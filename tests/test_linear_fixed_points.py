@@ -1,5 +1,6 @@
 """What the sweeps of the linear family converge to, against numpy, and what they have in common."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -84,3 +85,19 @@ def test_average_reward_is_that_of_the_stationary_distribution():
     differential = np.linalg.lstsq(np.eye(3) - P, rewards - average, rcond=None)[0]
     found = fitted(torch.as_tensor(eye)).numpy()
     np.testing.assert_allclose(found - found[0], differential - differential[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("evaluator", [LinearTD, ResidualGradient, partial(TDLambda, 0.5)])
+def test_a_preconditioner_is_kept_as_it_was_unless_it_takes_a_gradient(evaluator):
+    episodes = episodes_of(0, 5, 7)
+    C = np.diag([1.0, 2.0, 0.5])
+    kept = evaluator(5, 0.1, preconditioner=C)
+    expected = weights(kept, episodes)
+    C *= 2.0
+    np.testing.assert_array_equal(weights(kept, episodes), expected)
+    learned = torch.tensor(C / 2.0, requires_grad=True)
+    trained = evaluator(5, 0.1, preconditioner=learned)
+    with torch.no_grad():
+        learned *= 2.0
+    followed = trained.fit(Context.from_episodes(episodes, GAMMA))(torch.eye(DIM).double())
+    assert abs(followed.detach().numpy() - expected).max() > 1e-3

@@ -1,11 +1,13 @@
 """Models act within the bounds that they were trained with, or are refused."""
 
+from functools import partial
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from icrl_agents import collect_episodes
+from icrl_agents import collect, collect_episodes
 from icrl_agents.control import PPOConfig, ppo
 from icrl_agents.evaluators import TabularTD
 from icrl_envs import FixedPolicy
@@ -155,3 +157,25 @@ def test_a_compiled_or_parallel_module_is_asked_as_the_module_in_it(made):
     with pytest.raises(TypeError, match=r"policy must be a callable \(observation, rng\) -> action"):
         collect_episodes(env, num_steps=3, seed=0, policy=made(Net()))
     FixedPolicy(env, made(Drawn()))
+
+
+@pytest.mark.filterwarnings("ignore:Constant.* may be too high")  # the scripted policies' own remark
+def test_scripts_of_metaworld_are_refused_where_what_they_take_for_the_goal_is_none():
+    from metaworld.policies import ENV_POLICY_MAP
+
+    def make(**options):
+        return gym.make("icrl/MetaWorld-v0", domain="reach-v3", **options)
+
+    script, refusal = ENV_POLICY_MAP["reach-v3"](), "MetaWorld's scripts read the goal from the last three numbers"
+    for options in ({"observation": "state"}, {"goal_visible": False}, {"observation": "full", "goal_visible": False}):
+        with pytest.raises(ValueError, match=refusal):
+            FixedPolicy(make(**options), script)
+        with pytest.raises(ValueError, match=refusal):
+            collect(
+                gym.vector.SyncVectorEnv([partial(make, **options)] * 2), num_steps=2, gamma=0.9, seed=0, policy=script
+            )
+    with pytest.raises(ValueError, match=refusal):
+        FixedPolicy(gym.make("CartPole-v1"), script)
+    wrapped = gym.wrappers.FlattenObservation(make(observation="full"))
+    assert len(collect(wrapped, num_steps=3, gamma=0.9, seed=0, policy=script)) == 3
+    FixedPolicy(make(), script)

@@ -125,6 +125,8 @@ class AdaptiveTD:
             _check_real(name, getattr(self, name))
         if not _integer(self.max_folds, FEWEST_FOLDS):
             raise ValueError(f"max_folds: expected an integer ≥ {FEWEST_FOLDS}, got {self.max_folds!r}.")
+        object.__setattr__(self, "evaluators", tuple(self.evaluators))  # of lists that others may append to
+        object.__setattr__(self, "depths", tuple(self.depths))
 
     def fit(self, context: Context) -> AdaptiveValueFunction:
         """Returns the mixture for ``context``; what was chosen, and why, is its ``choice``.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.collection.copies import copies_of
+from icrl_agents.collection.seeds import global_streams, warn_of_global_draws
 from icrl_agents.control.actor import Actor
 from icrl_agents.control.collector import Batch, Collector, EpisodeEnd
 from icrl_agents.control.critic import Critic
@@ -145,7 +146,9 @@ def ppo(
         while collector.steps < total_steps:
             if on_update is not None:
                 _tell(on_update, collector.steps, actor, env)
+            streams = global_streams()
             batch = collector.collect(actor, config.rollout_steps, config.gamma, generator)
+            warn_of_global_draws(streams, seed, stacklevel=2)
             advantages = critic.assess(batch.context).advantages
             _improve(actor, optimiser, batch, advantages, config, generator)
     if on_update is not None:

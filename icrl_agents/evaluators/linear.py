@@ -53,7 +53,7 @@ class LinearTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
-        _check(self.num_sweeps, self.step_size, self.preconditioner)
+        _check(self)
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
@@ -83,7 +83,7 @@ class TDLambda:
     def __post_init__(self) -> None:
         """Checks the arguments."""
         check_lambda(self.lambda_)
-        _check(self.num_sweeps, self.step_size, self.preconditioner)
+        _check(self)
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
@@ -113,7 +113,7 @@ class ResidualGradient:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
-        _check(self.num_sweeps, self.step_size, self.preconditioner)
+        _check(self)
 
     def fit(self, context: Context) -> ValueFunction:
         """Returns the value function after each of 0 … L sweeps over ``context``."""
@@ -150,7 +150,7 @@ class AverageRewardTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
-        _check(self.num_sweeps, self.step_size, self.preconditioner)
+        _check(self)
         check_reward_step_size(self.reward_step_size)
 
     def fit(self, context: Context) -> ValueFunction:
@@ -184,10 +184,13 @@ def check_reward_step_size(reward_step_size: float) -> float:
     return float(reward_step_size)
 
 
-def _check(num_sweeps: int, step_size: StepSize, preconditioner: Tensor | None) -> None:
-    check_num_sweeps(num_sweeps)
-    check_step_size(step_size)
-    check_preconditioner(preconditioner)
+def _check(evaluator: LinearTD | TDLambda | ResidualGradient | AverageRewardTD) -> None:
+    """Checks what they share, and keeps a preconditioner that takes no gradient as it is now."""
+    check_num_sweeps(evaluator.num_sweeps)
+    check_step_size(evaluator.step_size)
+    C = check_preconditioner(evaluator.preconditioner)
+    if C is not None and not C.requires_grad:
+        object.__setattr__(evaluator, "preconditioner", C.clone())
 
 
 def _preconditioned(preconditioner: Tensor | None, directions: Tensor) -> Tensor:

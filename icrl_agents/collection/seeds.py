@@ -1,0 +1,65 @@
+"""Randomness that a seed does not reach."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv
+
+from icrl_agents.episode import Episode
+
+
+def global_streams() -> tuple[Any, ...]:
+    """Where the global generators of NumPy and Python are."""
+    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - it is only looked at
+    return name, np.asarray(keys).tobytes(), *rest, random.getstate()
+
+
+def warn_of_global_draws(before: tuple[Any, ...], seed: int | None, stacklevel: int) -> None:
+    """Warns if something has drawn from a global generator since ``before``, though ``seed`` was to decide.
+
+    Args:
+        before: What ``global_streams`` gave.
+        seed: None where nothing was to decide.
+        stacklevel: As of ``warnings.warn``, from the caller.
+    """
+    if seed is not None and global_streams() != before:
+        warnings.warn(
+            f"seed: {seed} does not decide the result, since the environment or the policy draws from the global "
+            "generator of NumPy or Python; let the environment draw from self.np_random after super().reset(seed=seed) "
+            "in its reset, and the policy from the rng that it is given.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_of_equal_workers(env: Any, by_copy: Sequence[Sequence[Episode]], seed: int | None, stacklevel: int) -> None:  # noqa: ANN401
+    """Warns if all copies in workers did the same in their first episode, though each has a seed of its own.
+
+    Workers begin with the global generators of the process that started them, and what they draw is not seen here.
+
+    Args:
+        env: An environment or vector environment.
+        by_copy: Episodes of each copy; no trajectory of a single step tells.
+        seed: As of ``warn_of_global_draws``.
+        stacklevel: As of ``warn_of_global_draws``.
+    """
+    first = [episodes[0] for episodes in by_copy if episodes]
+    workers = isinstance(env.unwrapped, AsyncVectorEnv)
+    if not workers or seed is None or len(first) < 2 or len(first[0].rewards) < 2:
+        return
+    if all(
+        np.array_equal(each.observations, first[0].observations) and np.array_equal(each.rewards, first[0].rewards)
+        for each in first[1:]
+    ):
+        warnings.warn(
+            f"env: {len(first)} copies did all the same, though each has a seed of its own: environment and policy are "
+            "deterministic, and one copy is enough, or the environment ignores its seed, as where it draws from "
+            "a global generator instead of self.np_random.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )

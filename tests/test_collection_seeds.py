@@ -1,0 +1,62 @@
+"""Randomness that ``seed=`` does not reach is told of."""
+
+import random
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+
+from icrl_agents.collection import collect, collect_episodes
+from icrl_agents.control import PPOConfig, ppo
+from icrl_agents.evaluators import TabularTD
+
+
+class Walk(gym.Env):
+    """A random walk whose steps come from one generator or another."""
+
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(2)
+
+    def __init__(self, source):
+        self.source = source
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = np.zeros(1, np.float32)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        draw = {"numpy": np.random.normal, "python": random.random, "own": self.np_random.normal, "none": float}
+        self.place += np.float32(draw[self.source]())
+        return self.place.copy(), float(self.place[0]), False, False, {}
+
+
+def stay(observation, rng):
+    return 0
+
+
+@pytest.mark.parametrize("source", ["numpy", "python"])
+def test_an_environment_that_draws_from_a_global_generator_is_told_of(source):
+    with pytest.warns(UserWarning, match="seed: 3 does not decide the result, since the environment or the policy"):
+        collect(Walk(source), num_steps=20, gamma=0.9, seed=3)
+    with pytest.warns(UserWarning, match="seed: 0 does not decide the result"):
+        ppo(Walk(source), TabularTD(1), total_steps=8, seed=0, config=PPOConfig(rollout_steps=8, batch_size=4))
+    with pytest.warns(UserWarning, match="seed: 0 does not decide the result"):
+        collect(Walk("own"), num_steps=20, gamma=0.9, seed=0, policy=lambda x, rng: random.randrange(2))
+    collect(Walk(source), num_steps=20, gamma=0.9, seed=None)  # where nothing was to decide
+    collect(Walk("own"), num_steps=20, gamma=0.9, seed=0)
+
+
+@pytest.mark.parametrize("source", ["numpy", "none"])
+@pytest.mark.parametrize("number", [2, 3])
+def test_copies_that_all_do_the_same_are_told_of_in_workers_too(source, number):
+    envs = AsyncVectorEnv([lambda: Walk(source)] * number, context="fork")  # each with NumPy's generator as it is
+    try:
+        with pytest.warns(
+            UserWarning, match=f"env: {number} copies did all the same, though each has a seed of its own"
+        ):
+            assert len(collect_episodes(envs, num_steps=20, seed=0, policy=stay)) == number
+    finally:
+        envs.close()
+    collect_episodes(SyncVectorEnv([lambda: Walk("own")] * number), num_steps=20, seed=0, policy=stay)
