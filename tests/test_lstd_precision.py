@@ -95,7 +95,12 @@ def test_lstd_in_single_precision_leaves_no_direction_out_without_a_word():
     context = Context.from_episodes([Episode(states, (states[1:, 1] - states[1:, 0]) * 1e7)], 0.5)
     with pytest.warns(RuntimeWarning, match=r"leaves out 1 of the directions .* more than torch.float32 rounds them"):
         LSTD().fit(context.to(dtype=torch.float32))
-    LSTD().fit(context)
+    with pytest.warns(
+        RuntimeWarning, match=r"values rest on 1 of the directions .* than torch.float32 rounded them before"
+    ):
+        LSTD().fit(context)
+    LSTD(1e-6).fit(context)
+    LSTD().fit(Context.from_episodes([Episode(np.round(states * 2**7) / 2**7, context.rewards)], 0.5))
 
 
 def exact_values(states, rewards, gamma, ridge):

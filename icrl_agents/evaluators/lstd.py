@@ -14,6 +14,7 @@ from icrl_agents.arrays import differentiated, finite
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
 from icrl_agents.evaluators.systems import check_ridge, each_context, expansion, solved
+from icrl_agents.links import is_rounded
 from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.notices import warn
 from icrl_agents.value_function import ValueFunction
@@ -48,7 +49,8 @@ class LSTD:
 
         Where the states do not span all dimensions and there is no ridge, its gradient is that along changes of the
         states that keep it so: any other makes a jump. In which directions single precision may have made all of what
-        the states vary is left out and told of (``RuntimeWarning``), unless there is a ridge.
+        the states vary is left out and told of (``RuntimeWarning``), unless there is a ridge; in a float64 context of
+        states that float32 holds, such as an encoder's, it is told of alone.
 
         Raises:
             ValueError: If the values are not determined, saying what is singular, or if the context's type would
@@ -56,30 +58,37 @@ class LSTD:
         """
         check_context(context)
         x, x_next = context.states, discounted_features(context.to(dtype=torch.float64))
-        epsilon, left_out = torch.finfo(context.dtype).eps, []
+        epsilon, faint = torch.finfo(context.dtype).eps, []
+        told = torch.finfo(torch.float32).eps if context.dtype == torch.float32 or is_rounded(x) else epsilon
 
         def solve(valid: Tensor, x: Tensor, x_next: Tensor, rewards: Tensor) -> Tensor:
-            return self._weights(x[valid], x_next[valid], rewards[valid], epsilon, left_out)
+            return self._weights(x[valid], x_next[valid], rewards[valid], epsilon, told, faint)
 
         w = each_context(solve, context, x, x_next, context.rewards)
-        if any(left_out):
-            warn(
-                f"LSTD: leaves out {max(left_out)} of the directions that the states span, in which they vary by no "
-                f"more than {context.dtype} rounds them; take context.to(dtype=torch.float64) or a ridge, with which "
-                "they count.",
-                RuntimeWarning,
-                stacklevel=2,
+        if any(faint):
+            directions = f"{max(faint)} of the directions that the states span, in which they vary by no more than"
+            text = (
+                f"LSTD: leaves out {directions} torch.float32 rounds them; take context.to(dtype=torch.float64) or a "
+                "ridge, with which they count."
             )
+            if context.dtype != torch.float32:
+                text = (
+                    f"LSTD: values rest on {directions} torch.float32 rounded them before the context was made; take "
+                    "features that were computed in torch.float64, or a ridge."
+                )
+            warn(text, RuntimeWarning, stacklevel=2)
         return expansion(context, features, w, features)
 
-    def _weights(self, x: Tensor, x_next: Tensor, rewards: Tensor, epsilon: float, left_out: list[int]) -> Tensor:
+    def _weights(
+        self, x: Tensor, x_next: Tensor, rewards: Tensor, epsilon: float, told: float, faint: list[int]
+    ) -> Tensor:
         """Solves in the singular basis X = W S Uᵀ, each feature in a unit near its largest number.
 
         There the condition does not depend on the features' scales: of B = U S⁻¹, X B has orthonormal columns. With
         w = B u the system is (I + ridge·BᵀB − (X B)ᵀ X′ B) u = (X B)ᵀ R; a ridge then divides by its part of it.
         Directions no larger than rounding of the states count as none: with a ridge, which determines all others, that
-        of float64. How many do for no more than rounding to ``epsilon``, is appended to ``left_out``. Products X B are
-        sums of terms as large as X and B, and the system a difference of these.
+        of float64. How many do for no more than rounding to ``told``, is appended to ``faint``. Products X B are sums
+        of terms as large as X and B, and the system a difference of these.
         """
         unit = _units(x)  # so that no square leaves float64, nor a feature the rank
         x, x_next, ridges = x / unit, x_next / unit, float(self.ridge) ** 0.5 / unit
@@ -90,7 +99,8 @@ class LSTD:
         least = max(double * x.numel() ** 0.5, x.shape[1] * double * largest)
         smallest = least if self.ridge else max(least, epsilon * x.numel() ** 0.5)
         rank = int((s > smallest).sum())
-        left_out.append(int((s > least).sum()) - rank)
+        if not self.ridge:
+            faint.append(int(((s > least) & (s <= told * x.numel() ** 0.5)).sum()))
         s, U = s[:rank], Ut[:rank].mT
         basis = U / s
         if rank < x.shape[1]:  # weights within what the states span, in units of their own
