@@ -55,12 +55,6 @@ def near_links(x: Tensor, x_next: Tensor, among: Tensor, *, columns: bool) -> Te
     return near
 
 
-def is_rounded(x: Tensor) -> bool:
-    """Whether float32 holds all numbers of ``x``, and half precision not all, so that they were rounded to it."""
-    x = x.detach()
-    return bool((x.float().to(x) == x).all()) and not bool((x.half().to(x) == x).all())
-
-
 def warn_of_rounding(x: Tensor, x_next: Tensor, unlinked: Tensor) -> bool:
     """Warns where transitions of ``unlinked (*batch, n)`` seem not to continue, which rounding alone hides: whether."""
     count = int(near_links(x, x_next, unlinked, columns=True).sum()) if bool(unlinked.any()) else 0

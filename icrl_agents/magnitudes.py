@@ -10,6 +10,9 @@ from torch import Tensor
 LARGEST_PRODUCT = 1e2
 """Products beyond this one lose so many digits of float32, 1e-5 of attention, that softmax takes them in float64."""
 
+_WHOLE = 2.0**24
+"""Up to which float32 holds all whole numbers."""
+
 
 def widened(x: Tensor) -> Tensor:
     """Returns ``x`` in float64, where its device has that."""
@@ -63,6 +66,24 @@ def cosine_similarity(x: Tensor, y: Tensor, dim: int = -1) -> Tensor:
     units = (each.abs().amax(dim, keepdim=True).detach() for each in (x, y))
     scaled = (each / unit.masked_fill(unit == 0, 1.0) for each, unit in zip((x, y), units, strict=True))
     return torch.cosine_similarity(*scaled, dim=dim)
+
+
+def is_rounded(x: Tensor) -> bool:
+    """Whether float32 holds all numbers of ``x``, and half precision not all, so that they were rounded to it."""
+    return x.numel() > 0 and float(resolution(x.reshape(-1, 1))) > torch.finfo(torch.float64).eps
+
+
+def resolution(x: Tensor) -> Tensor:
+    """By what share of it a number of each column of ``x (*batch, n, d)`` was rounded, ``(*batch, 1, d)``.
+
+    As much as float32 does where that holds all of them, whatever their type is by now, such as observations in a
+    float64 context; but for numbers that half precision holds as well: 0.5 or whole ones were not rounded.
+    """
+    x = x.detach()
+    narrow = (x.float().to(x) == x).all(-2, keepdim=True)
+    exact = (x.half().to(x) == x) | ((x.round() == x) & (x.abs() <= _WHOLE))
+    own = torch.full_like(narrow, torch.finfo(x.dtype).eps, dtype=x.dtype)
+    return torch.where(narrow & ~exact.all(-2, keepdim=True), torch.finfo(torch.float32).eps, own)
 
 
 def near_power_of_two(positive: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context
-from icrl_agents.magnitudes import near_power_of_two
+from icrl_agents.magnitudes import near_power_of_two, resolution
 from icrl_agents.pure import asked, check_held, depends_on_call, held, some_rows
 
 Features = Callable[[Tensor], Tensor]
@@ -28,7 +28,7 @@ def standardising(context: Context, features: Features | None = None) -> Feature
     unit = near_power_of_two(largest)  # so that no square leaves the type's range
     scaled = states / unit
     mean, deviation = scaled.mean(0), scaled.std(0, correction=0)
-    constant = (states == states[:1]).all(0) | (deviation <= torch.finfo(context.dtype).eps * largest / unit)
+    constant = (states == states[:1]).all(0) | (deviation <= resolution(states)[0] * largest / unit)
     unit = unit.masked_fill(constant, 1.0)
     scale = torch.where(constant, 0.0, 1.0 / deviation.masked_fill(constant, 1.0))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from icrl_agents.arrays import finite, floating
 from icrl_agents.context import Context, check_context
-from icrl_agents.magnitudes import near_power_of_two
+from icrl_agents.magnitudes import near_power_of_two, resolution
 from icrl_agents.value_function import ValueFunction, check_discounted
 from icrl_agents.weighted_context import read_points
 
@@ -73,7 +73,7 @@ def relative_centred_msve(values: Any, targets: Any, weights: Any = None) -> Ten
     values, targets, rho = _checked(values, targets, weights)
     (gaps, gap_unit), (targets, unit) = _in_units(_gaps(values, targets)), _in_units(targets)
     variance = _variance(targets, rho)
-    rounding = (16 * torch.finfo(targets.dtype).eps) ** 2 * _mean(targets.square(), rho)
+    rounding = (16 * resolution(targets[..., None])[..., 0, 0]).square() * _mean(targets.square(), rho)
     ratio = _times_square(_variance(gaps, rho) / variance, gap_unit / unit)
     return ratio.masked_fill(variance <= rounding, torch.nan)
 

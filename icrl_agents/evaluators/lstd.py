@@ -14,8 +14,7 @@ from icrl_agents.arrays import differentiated, finite
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import discounted_features, features
 from icrl_agents.evaluators.systems import check_ridge, each_context, expansion, solved
-from icrl_agents.links import is_rounded
-from icrl_agents.magnitudes import near_power_of_two
+from icrl_agents.magnitudes import is_rounded, near_power_of_two
 from icrl_agents.notices import warn
 from icrl_agents.value_function import ValueFunction
 

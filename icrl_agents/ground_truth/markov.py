@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import torch
 
 from icrl_agents.arrays import check_kind, reals
 from icrl_agents.ground_truth.values import GroundTruth
+from icrl_agents.magnitudes import resolution
 
 WIDTHS = (0.5, 1.0, 2.0, 4.0)
 """Length scales of the regression, in medians of the distances."""
@@ -93,7 +95,8 @@ def hidden_share(truth: GroundTruth, other: GroundTruth) -> float:
 def nearest(observations: np.ndarray) -> np.ndarray:
     """Index of the state that looks most like each, itself left out, ``(m,)``: by distance of standardised rows.
 
-    A column whose deviation is below 1e-9 of its largest number counts as constant.
+    A column whose deviation is below 1e-9 of its largest number, or no more than float32 rounds that where it holds
+    the observations, counts as constant.
 
     Raises:
         ValueError: If ``observations`` are no rows of finite numbers, or less than two.
@@ -110,8 +113,8 @@ def _standardised(rows: np.ndarray) -> np.ndarray:
     if rows.ndim != 2 or len(rows) < 2 or not np.isfinite(rows).all():
         raise ValueError(f"observations: expected two rows (m, d) of finite numbers at least, got shape {rows.shape}.")
     rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(0))[1])  # by powers of two, so that squares stay in range
-    spread = rows.std(0)
-    return (rows - rows.mean(0)) / np.where(spread > CONSTANT, spread, np.inf)
+    spread, constant = rows.std(0), np.maximum(CONSTANT, resolution(torch.from_numpy(rows))[0].numpy())
+    return (rows - rows.mean(0)) / np.where(spread > constant, spread, np.inf)
 
 
 def _left_out(kernel: np.ndarray, y: np.ndarray, ridge: float) -> float:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.magnitudes import check_floating
+from icrl_agents.magnitudes import check_floating, resolution
 from icrl_agents.notices import warn
 
 _ROUNDING = 16
 """Units in the last place of a column's largest number, within which sums of the same steps give one number."""
+
+
+_LOOKED_AT = 100_000
+"""Pairs of states that are compared column by column."""
+
+_MANY = 0.1
+"""A share of the states that have others so near, which those of a line do not have by chance."""
 
 
 class Identity(nn.Module):
@@ -28,24 +35,32 @@ class Identity(nn.Module):
 
 
 def _check_rounded(x: Tensor, y: Tensor, gaps: Tensor) -> None:
-    """Warns where a state of ``x`` is none of ``y``, and is one of them but for rounding, perhaps to float32."""
-    if gaps.numel() == 0 or not bool((gaps.amin(-1) > 0).any()):
+    """Warns where a state of ``x`` is one of ``y`` but for rounding, perhaps to float32, and so another one."""
+    if gaps.numel() == 0:
         return
-    if _is_near(x, y, gaps) or _is_rounded(x, y) or _is_rounded(y, x):
+    unseen = bool((gaps.amin(-1) > 0).any())
+    if _is_near(x, y, gaps) or (unseen and (_is_rounded(x, y) or _is_rounded(y, x))):
         warn(
-            "states: some equal a state of the context but for rounding, so that they are none that was visited; "
-            "round both alike, or ask with np.float32 numbers where observations are such.",
+            "states: some equal a state of the context but for rounding, so that they are none that was visited, or "
+            "count as two; round both alike, or ask with np.float32 numbers where observations are such.",
             stacklevel=2,
         )
 
 
 def _is_near(x: Tensor, y: Tensor, gaps: Tensor) -> bool:
-    """Whether the nearest one of ``y`` is one of ``x`` but for rounding of sums of each column's numbers."""
-    least, nearest = gaps.min(-1, keepdim=True)
-    among = y.expand(*nearest.shape[:-2], *y.shape[-2:])
-    differences = (x - among.gather(-2, nearest.expand(*nearest.shape[:-1], y.shape[-1]))).abs()
-    rounding = _ROUNDING * torch.finfo(y.dtype).eps * y.abs().amax(-2, keepdim=True)
-    return bool(((differences <= rounding).all(-1) & (least[..., 0] > 0)).any())
+    """Whether one of ``x`` that is none of ``y``, or many that are, are others of ``y`` but for rounding of sums."""
+    rounding = _ROUNDING * resolution(y) * y.abs().amax(-2, keepdim=True)
+    near = ((gaps > 0) & (gaps <= rounding.amax(-1, keepdim=True))).nonzero()[:_LOOKED_AT]
+    if len(near) == 0:
+        return False
+    *batch, i, j = near.unbind(-1)
+    left, right, most = (each.expand(*gaps.shape[:-2], -1, -1) for each in (x, y, rounding))
+    differences = (left[(*batch, i)] - right[(*batch, j)]).abs()
+    found = torch.zeros(gaps.shape[:-1], dtype=torch.bool, device=gaps.device)
+    alike = (differences <= most[(*batch, torch.zeros_like(i))]).all(-1)
+    found[tuple(each[alike] for each in (*batch, i))] = True
+    seen = (gaps == 0).any(-1)
+    return bool((found & ~seen).any()) or int((found & seen).sum()) > _MANY * int(seen.sum())
 
 
 def _is_rounded(x: Tensor, y: Tensor) -> bool:

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import torch
 
 from icrl_agents.episode import Episode
+from icrl_agents.magnitudes import resolution
 
 ROUNDING = 1e-12
-"""Deviations of a dimension, in units of its largest entry, up to which it counts as constant."""
+"""Deviations of a dimension, in units of its largest entry, up to which it counts as constant; float32 allows more."""
 
 
 class Standardisation:
@@ -32,7 +34,7 @@ class Standardisation:
         self._unit = np.where(binary, 1.0, np.ldexp(1.0, np.frexp(np.abs(x).max(0))[1] - 1))
         x = x / self._unit
         deviation = x.std(0)
-        constant = deviation <= ROUNDING
+        constant = deviation <= np.maximum(ROUNDING, resolution(torch.from_numpy(x))[0].numpy())
         self._mean = np.where(binary, 0.0, x.mean(0))
         self._factor = np.where(binary, 1.0, np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation)))
 
