@@ -129,7 +129,7 @@ def shape(kind, makes):
     return found
 
 
-@pytest.mark.filterwarnings("ignore:env: 2 copies did all the same")  # which is deterministic
+@pytest.mark.filterwarnings("ignore:env. 2 copies did all the same")  # which is deterministic
 @pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
 def test_copies_of_different_tasks_become_a_batch_in_workers_too_and_those_of_equal_ones_a_context(kind):
     for makes in DIFFERENT.values():
