@@ -10,24 +10,31 @@ ROUNDING = 1e-14
 """Rows whose sums are as close to 1 are left as they are, so that copies stay equal."""
 
 
-def chain_arrays(given: Any, batch_axes: int) -> dict[str, np.ndarray]:  # noqa: ANN401 - has the attributes below
+def chain_arrays(
+    given: Any,  # noqa: ANN401 - has the attributes below
+    batch_axes: int,
+    start: str = "start",
+    tolerance: float = 1e-8,
+) -> dict[str, np.ndarray]:
     """Return the arrays of one finite chain or of a batch: P ``(*N, S, S)``, r ``(*N, S)``, Φ ``(*N, S, d)``, start.
 
     Args:
         given: Has the attributes ``transition_matrix``, ``rewards``, ``features`` and ``start``.
         batch_axes: Number of axes N.
+        start: Name of the last of them, a distribution over the states.
+        tolerance: How far from 1 the sum of a row or of ``start`` may be.
 
     Raises:
         TypeError: If one cannot be read as real numbers.
         ValueError: If a shape disagrees with P's rows, an entry is not finite, or a row or start is no distribution.
     """
     *N, S, _ = real_array("transition_matrix", given.transition_matrix, batch_axes + 2).shape
-    expected = {"transition_matrix": (*N, S, S), "rewards": (*N, S), "features": (*N, S, -1), "start": (*N, S)}
+    expected = {"transition_matrix": (*N, S, S), "rewards": (*N, S), "features": (*N, S, -1), start: (*N, S)}
     arrays = {name: real_array(name, getattr(given, name), len(shape)) for name, shape in expected.items()}
     for name, array in arrays.items():
         _check_shape(name, array, expected[name])
-    for name, title in (("transition_matrix", "each row of transition_matrix"), ("start", "start")):
-        arrays[name] = distributions(title, arrays[name])
+    for name, title in (("transition_matrix", "each row of transition_matrix"), (start, start)):
+        arrays[name] = distributions(title, arrays[name], tolerance)
     return arrays
 
 
@@ -94,8 +101,9 @@ def distributions(name: str, array: np.ndarray, tolerance: float = 1e-8) -> np.n
     if len(bad):
         row = array[tuple(bad[0])]
         where = "it" if array.ndim == 1 else f"row {bad[0][0] if array.ndim == 2 else tuple(bad[0].tolist())}"
+        ends = " Where a step may end the process, add a state of reward 0 that it leads to, and that leads to itself."
         raise ValueError(
             f"{name} must be non-negative and sum to 1; {where} has minimum {row.min():g} and sum {row.sum():.10g}. "
-            "Divide by the sum where only rounding is the reason."
+            f"Divide by the sum where only rounding is the reason.{ends if row.min() >= 0 and row.sum() < 1 else ''}"
         )
     return array if (off <= ROUNDING).all() else array / sums

@@ -10,7 +10,7 @@ import torch
 
 from icrl_agents.compressed import state_values
 from icrl_agents.constructions import weighted_softmax_td
-from icrl_agents.diagnostics import mean_updates, neu
+from icrl_agents.diagnostics import attention_matrix, expected_update, mean_updates, neu
 from icrl_agents.kernels import DotProduct
 from icrl_agents.pretraining import PretrainConfig, losses
 from icrl_agents.pretraining.batches import batches
@@ -192,3 +192,48 @@ def test_a_process_may_hold_any_numbers():
         for process in (whole, mixed)
     ]
     assert torch.equal(*found)
+
+
+OWN = {  # a part of a process of one's own, what becomes of it, and what is said of that
+    "rows that end": ("transition_matrix", lambda P: 0.8 * P, "add a state of reward 0 that it leads to"),
+    "columns as rows": ("transition_matrix", lambda P: P.T, "each row of transition_matrix must be non-negative and"),
+    "negative": ("transition_matrix", lambda P: 2 * P - np.eye(S), "each row of transition_matrix must be non-negativ"),
+    "NaN": ("transition_matrix", lambda P: P * np.nan, "transition_matrix must be finite"),
+    "fewer states": ("transition_matrix", lambda P: np.eye(S - 1), "must have shape"),
+    "rewards": ("rewards", lambda r: r * np.nan, "rewards must be finite"),
+    "weights": ("mu", lambda mu: 3 * mu, "stationary_distribution must be non-negative and sum to 1; it has"),
+    "no weights": ("mu", lambda mu: mu * np.nan, "stationary_distribution must be finite"),
+    "features": ("features", lambda x: x[:, 0], "features must be a non-empty array with 2 axes"),
+    "gamma": ("gamma", lambda gamma: 1.5, r"gamma must be a finite number in \[0, 1\]"),
+}
+
+
+def own_process(**changes):
+    chain = loop_chain(num_states=S)
+    parts = {name: getattr(chain, name) for name in ("transition_matrix", "rewards", "features", "gamma")}
+    parts |= {"mu": chain.stationary_distribution()}
+    parts |= {name: change(parts[name]) for name, change in changes.items()}
+    mu = parts.pop("mu")
+    return SimpleNamespace(**parts, stationary_distribution=lambda: mu)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_process_of_ones_own_that_is_none_is_refused(name):
+    part, change, message = OWN[name]
+    process, options = own_process(**{part: change}), {"context_length": 9, "num_contexts": 4}
+    for ask in (
+        lambda: neu(constructed(2), process, rng=np.random.default_rng(0), **options),
+        lambda: expected_update(process, DotProduct(torch.eye(S))),
+        lambda: attention_matrix(process, DotProduct(torch.eye(S))),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ask()
+
+
+def test_a_process_of_ones_own_in_single_precision_and_with_gradients_is_taken():
+    rewards = torch.tensor(loop_chain(num_states=S).rewards, requires_grad=True)
+    process = own_process(transition_matrix=lambda P: P.astype(np.float32), rewards=lambda _: rewards)
+    limit = expected_update(process, DotProduct(8 * torch.eye(S))).limit()
+    np.testing.assert_allclose(limit.detach(), loop_chain(num_states=S).values(), rtol=1e-5)
+    assert torch.autograd.grad(limit.sum(), rewards)[0].abs().sum() > 1
+    assert neu(constructed(2), process, context_length=9, num_contexts=4, rng=np.random.default_rng(0)) > 0

@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from icrl_agents.arrays import as_tensor, finite, floating
 from icrl_agents.context import Context
-from icrl_agents.diagnostics.expected_update import FiniteChain, expected_updates
+from icrl_agents.diagnostics.expected_update import expected_updates
+from icrl_agents.diagnostics.finite_chain import FiniteChain
 from icrl_agents.error_dynamics import largest_eigenvalue
 from icrl_agents.kernels import Kernel
 from icrl_agents.notices import warn

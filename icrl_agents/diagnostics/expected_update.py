@@ -9,46 +9,19 @@ weighted ones: M is the total weight of each, and A and r are means over its vis
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import as_tensor, finite, floating, same_shape
+from icrl_agents.arrays import finite, floating, same_shape
 from icrl_agents.attention import SoftmaxAttention, check_step_size
 from icrl_agents.context import Context
+from icrl_agents.diagnostics.finite_chain import FiniteChain, check_process
 from icrl_agents.divergence import check_finite
 from icrl_agents.evaluators.sweeps import check_num_sweeps
 from icrl_agents.evaluators.systems import SMALLEST_RECIPROCAL_CONDITION, in_double, reciprocal_condition
 from icrl_agents.kernels import Kernel
-
-
-class FiniteChain(Protocol):
-    """What is asked of a process with S states, for instance an ``icrl_envs.FiniteProcess``."""
-
-    @property
-    def transition_matrix(self) -> Any:  # noqa: ANN401 - anything array-like, here and below
-        """P, ``(S, S)``."""
-        ...
-
-    @property
-    def rewards(self) -> Any:  # noqa: ANN401
-        """The expected reward r, ``(S,)``."""
-        ...
-
-    @property
-    def features(self) -> Any:  # noqa: ANN401
-        """Φ, ``(S, d)``."""
-        ...
-
-    @property
-    def gamma(self) -> float:
-        """γ in [0, 1]."""
-        ...
-
-    def stationary_distribution(self) -> Any:  # noqa: ANN401
-        """μ, ``(S,)``."""
-        ...
 
 
 class ExpectedUpdate(NamedTuple):
@@ -138,16 +111,14 @@ def expected_update(source: FiniteChain | Context, kernel: Kernel) -> ExpectedUp
 
     Raises:
         TypeError: If ``source`` is neither.
-        ValueError: If it is a batch of contexts, or a process's arrays disagree.
+        ValueError: If it is a batch of contexts, or a process's arrays disagree or are no distributions.
     """
     if isinstance(source, Context):
         if source.mask.ndim != 1:
             raise ValueError(f"source: expected a context without batch dimensions, got {source!r}.")
         return expected_updates(source, kernel)[0]
-    features, mu = check_process("source", source)
-    P = as_tensor("transition_matrix", source.transition_matrix).to(features)
-    rewards = as_tensor("rewards", source.rewards).to(features)
-    A = torch.eye(len(mu)).to(features) - source.gamma * P
+    P, rewards, features, mu, gamma = check_process("source", source)
+    A = torch.eye(len(mu)).to(features) - gamma * P
     return ExpectedUpdate(features, _population(features, mu, kernel), A, rewards)
 
 
@@ -178,9 +149,11 @@ def attention_matrix(source: FiniteChain | Context, kernel: Kernel) -> Tensor:
 
     Raises:
         TypeError: If ``source`` is neither.
+        ValueError: If a process's arrays disagree or are no distributions.
     """
     if not isinstance(source, Context):
-        return _population(*check_process("source", source), kernel)
+        chain = check_process("source", source)
+        return _population(chain.features, chain.stationary_distribution, kernel)
     attention = SoftmaxAttention(kernel).bind(source.states, source.mask)
     return attention(attention.keys).masked_fill(~source.mask[..., None], 0.0)
 
@@ -211,22 +184,6 @@ def _of_context(
     A = mean @ (own - discounts[mask, None] * following)
     weights = SoftmaxAttention(kernel).bind(points[:n], mask)(distinct)
     return ExpectedUpdate(distinct, weights[:, mask] @ own[:, :D], A, mean @ rewards[mask])
-
-
-def check_process(name: str, source: Any) -> tuple[Tensor, Tensor]:  # noqa: ANN401 - checked here
-    """Φ and μ of a finite process, in float64; raises TypeError or ValueError if ``source`` is none."""
-    if not hasattr(source, "features") or not callable(getattr(source, "stationary_distribution", None)):
-        raise TypeError(
-            f"{name}: expected {'a Context or ' if name == 'source' else ''}a finite process with features and "
-            f"stationary_distribution(), such as env.unwrapped.process of a chain, got {type(source).__name__}."
-        )
-    features = as_tensor("features", source.features).to(torch.float64)
-    mu = as_tensor("stationary_distribution", source.stationary_distribution()).to(features)
-    if features.ndim != 2 or mu.shape != features.shape[:1]:
-        raise ValueError(
-            f"{name}: expected features (S, d) and μ (S,), got {tuple(features.shape)} and {tuple(mu.shape)}."
-        )
-    return features, mu
 
 
 def _checked(step_size: float) -> float:

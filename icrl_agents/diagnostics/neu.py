@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 from icrl_agents.arrays import check_kind
 from icrl_agents.compressed import CompressedContexts, sample_paths
 from icrl_agents.compressed.passes import finite_state_values as state_values
-from icrl_agents.diagnostics.expected_update import FiniteChain, check_process
+from icrl_agents.diagnostics.finite_chain import CheckedChain, FiniteChain, check_process
 from icrl_agents.transformer import InContextTransformer
 from icrl_envs import arguments
 
@@ -108,7 +108,8 @@ def mean_updates(
         ValueError: If one is out of range.
     """
     check_kind("transformer", transformer, InContextTransformer)
-    check_process("process", process)
+    *arrays, gamma = check_process("process", process)
+    chain = CheckedChain(*(array.detach().cpu() for array in arrays), gamma=gamma)
     arguments.generator("rng", rng)
     check_kind("conditional", conditional, bool)
     arguments.integer("batches", batches, 1)
@@ -118,7 +119,7 @@ def mean_updates(
     required = [parameter.requires_grad for parameter in transformer.parameters()]
     transformer.requires_grad_(True)
     try:
-        estimates = [_update(transformer, process, context_length, size, rng, conditional) for _ in range(batches)]
+        estimates = [_update(transformer, chain, context_length, size, rng, conditional) for _ in range(batches)]
     finally:
         for parameter, was in zip(transformer.parameters(), required, strict=True):
             parameter.requires_grad_(was)
@@ -127,27 +128,22 @@ def mean_updates(
 
 def _update(
     transformer: InContextTransformer,
-    process: FiniteChain,
+    chain: CheckedChain,
     length: int,
     count: int,
     rng: np.random.Generator,
     conditional: bool,
 ) -> Tensor:
-    contexts, query, following = _sample(process, length, count, rng)
+    contexts, query, following = _sample(chain, length, count, rng)
     with torch.enable_grad():
         values = state_values(transformer, contexts)
         if conditional:
-            P = _doubles(process.transition_matrix)
-            mu = _doubles(process.stationary_distribution())
-            errors = mu * (contexts.rewards + process.gamma * values.detach() @ P.mT - values.detach())
+            P, mu = chain.transition_matrix, chain.stationary_distribution
+            errors = mu * (contexts.rewards + chain.gamma * values.detach() @ P.mT - values.detach())
             return _mean_gradient(transformer, values, errors)
         now, then = (values.gather(-1, points[:, None])[:, 0] for points in (query, following))
         reward = contexts.rewards.gather(-1, query[:, None])[:, 0]
-        return _mean_gradient(transformer, now, reward + process.gamma * then.detach() - now.detach())
-
-
-def _doubles(array: Any) -> Tensor:  # noqa: ANN401 - anything array-like
-    return torch.as_tensor(np.array(array, dtype=np.float64))
+        return _mean_gradient(transformer, now, reward + chain.gamma * then.detach() - now.detach())
 
 
 def _mean_gradient(transformer: InContextTransformer, values: Tensor, errors: Tensor) -> Tensor:
@@ -161,18 +157,18 @@ def _mean_gradient(transformer: InContextTransformer, values: Tensor, errors: Te
 
 
 def _sample(
-    process: FiniteChain, length: int, count: int, rng: np.random.Generator
+    chain: CheckedChain, length: int, count: int, rng: np.random.Generator
 ) -> tuple[CompressedContexts, Tensor, Tensor]:
     """Stationary contexts, S_n and S_{n+1}."""
-    cumulative = np.cumsum(_doubles(process.transition_matrix).numpy(), axis=-1)
-    start = np.cumsum(_doubles(process.stationary_distribution()).numpy())
+    cumulative = np.cumsum(chain.transition_matrix.numpy(), axis=-1)
+    start = np.cumsum(chain.stationary_distribution.numpy())
     cumulative[:, -1] = start[-1] = 1.0
     path = torch.from_numpy(sample_paths(cumulative[None], np.tile(start, (count, 1)), length + 1, rng))
-    points, rewards = _doubles(process.features), _doubles(process.rewards)
+    points = chain.features
     contexts = CompressedContexts(
         points.expand(count, *points.shape),
-        rewards.expand(count, -1),
+        chain.rewards.expand(count, -1),
         path[:, :-1],
-        torch.full((count, length), process.gamma, dtype=points.dtype),
+        torch.full((count, length), chain.gamma, dtype=points.dtype),
     )
     return contexts, path[:, -2], path[:, -1]
