@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Self
@@ -267,6 +268,12 @@ class Context:
         """Shape, type and device in one line."""
         shape = (*self.rewards.shape, self.dim)
         return f"Context(shape={shape}, dtype={self.dtype}, device='{self.device}')"
+
+    def fitted(self) -> Self:
+        """Returns what a fit keeps of it: a copy, but for the points, of which it is known if they are written into."""
+        kept = copy.copy(self)
+        kept.rewards, kept.discounts, kept.mask = self.rewards.clone(), self.discounts.clone(), self.mask.clone()
+        return kept
 
     @property
     def states(self) -> Tensor:

@@ -41,7 +41,7 @@ class ValueFunction:
     Args:
         bases: Functions ``(*batch, m, d) -> (*batch, m, k)``.
         coefficients: For each basis, w^ℓ for depths ℓ = 0 … L, shape ``(*batch, L+1, k)``.
-        context: The context it was inferred from.
+        context: The context it was inferred from, kept as it is now.
         depth: The depth read by ``__call__``, default L.
         average_rewards: For average-reward evaluators, r̄_ℓ, shape ``(*batch, L+1)``.
         approximation_error: Where the kernel was approximated, the estimated relative error of the values; else None.
@@ -59,7 +59,7 @@ class ValueFunction:
         average_rewards: Tensor | None = None,
         approximation_error: float | None = None,
     ) -> None:
-        self.context = context
+        self.context = context.fitted()
         self.average_rewards, self.approximation_error = average_rewards, approximation_error
         self._bases, self._coefficients = tuple(bases), tuple(coefficients)
         self.max_depth = self._coefficients[0].shape[-2] - 1
@@ -130,9 +130,10 @@ class ValueFunction:
         Raises:
             DivergenceError: If the constant overflows.
             ValueError: If all transitions of a context have γ = 1, or if rewards are counted from their average: a
-                constant changes no TD error there.
+                constant changes no TD error there; or if the context's states were written into after the fit.
         """
         check_discounted("offset_corrected", self)
+        check_context(self.context)
         mask = self.context.mask
         missing = (1.0 - self.context.discounts).masked_fill(~mask, 0.0).sum(-1, keepdim=True)
         if bool(((missing == 0) & mask.any(-1, keepdim=True)).any()):

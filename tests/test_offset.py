@@ -1,6 +1,8 @@
 """The constant offset of values: its correction from the context, by plain loops and on chains."""
 
+import copy
 import math
+import warnings
 
 import gymnasium as gym
 import pytest
@@ -8,6 +10,7 @@ import torch
 
 from icrl_agents import Context, collect, kernels
 from icrl_agents.diagnostics import td_loss
+from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.evaluators import LSTD, AverageRewardTD, KernelTD, OffsetCorrected, TabularTD, WeightedSoftmaxTD
 
 GAMMA = 0.8
@@ -89,3 +92,27 @@ def test_what_has_no_offset_is_refused(context):
         td_loss(AverageRewardTD(2).fit(context), context)
     with pytest.raises(TypeError, match=r"evaluator: expected an object with fit\(context\), got 3.14"):
         OffsetCorrected(math.pi)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD(kernels.RBF(0.8), 4), LSTD()])
+def test_a_correction_is_that_of_the_context_at_the_fit(context, evaluator):
+    context = copy.deepcopy(context)
+    values, states = evaluator.fit(context), torch.eye(5, dtype=torch.float64)
+    expected, found = values.offset_corrected()(states), values(states)
+    context.rewards.mul_(3).add_(5)
+    context.discounts.mul_(0.5)
+    context.mask = context.mask & (context.rewards > 6)
+    assert torch.equal(values.offset_corrected()(states), expected)
+    with warnings.catch_warnings(action="error", category=DivergenceWarning):
+        assert torch.equal(values(states), found)
+    context.points.mul_(2)
+    assert torch.equal(values(states), found)
+    with pytest.raises(ValueError, match="context: states changed after it was made"):
+        values.offset_corrected()
+
+
+def test_a_correction_passes_gradients_to_the_rewards(context):
+    rewards = context.rewards.clone().requires_grad_()
+    fitted = TabularTD(3).fit(Context(context.states, rewards, context.discounts, context.next_states))
+    gradient = torch.autograd.grad(fitted.offset_corrected()(context.states[:3]).sum(), rewards)[0]
+    assert float(gradient.sum()) == pytest.approx(3 / (1 - GAMMA))  # of a constant more in each reward
