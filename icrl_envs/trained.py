@@ -10,7 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
 
-_WITH_GOAL = ((10,), (39,))
+WITH_GOAL = ((10,), (39,))
 """Shapes of MetaWorld's observations that end in the goal: the core, and all of the library's own."""
 
 
@@ -94,7 +94,7 @@ def _check_scripted(policy: Any, env: Any) -> None:  # noqa: ANN401
     elif not isinstance(inner, AsyncVectorEnv):
         hidden = [not getattr(each.unwrapped, "goal_visible", True) for each in getattr(inner, "envs", [inner])]
     bounds = (space.low[-3:], space.high[-3:]) if isinstance(space, spaces.Box) else ()
-    if any(hidden) or space.shape not in _WITH_GOAL or not any(bound.any() for bound in bounds):
+    if any(hidden) or space.shape not in WITH_GOAL or not any(bound.any() for bound in bounds):
         seen = "observations with a hidden goal" if any(hidden) else f"observations {space}"
         raise ValueError(
             "policy: MetaWorld's scripts read the goal from the last three numbers of what they observe, expected "

@@ -9,6 +9,7 @@ import torch
 
 from icrl_agents import collect, collect_episodes
 from icrl_agents.control import PPOConfig, ppo
+from icrl_agents.control.improvement import AmplifiedPolicy
 from icrl_agents.evaluators import TabularTD
 from icrl_envs import FixedPolicy
 
@@ -179,3 +180,19 @@ def test_scripts_of_metaworld_are_refused_where_what_they_take_for_the_goal_is_n
     wrapped = gym.wrappers.FlattenObservation(make(observation="full"))
     assert len(collect(wrapped, num_steps=3, gamma=0.9, seed=0, policy=script)) == 3
     FixedPolicy(make(), script)
+
+
+def test_the_scripts_of_the_library_are_refused_where_the_last_three_numbers_are_no_goal():
+    from icrl_envs.metaworld.policies import scripted_policy
+
+    script = scripted_policy("reach-v3")
+    for policy in (lambda observation, rng: script(observation), AmplifiedPolicy(script, np.zeros(4), 0.1)):
+        for options in ({"observation": "state"}, {"observation": "full", "goal_visible": False}):
+            env = gym.make("icrl/MetaWorld-v0", domain="reach-v3", **options)
+            with pytest.raises(ValueError, match="MetaWorld's scripts read the goal from the last three numbers"):
+                collect(env, num_steps=2, gamma=0.9, seed=0, policy=policy)
+        actions = []
+        for observation in ("full", "core"):
+            env = gym.make("icrl/MetaWorld-v0", domain="reach-v3", observation=observation)
+            actions.append(policy(env.reset(seed=0)[0], np.random.default_rng(0)))
+        np.testing.assert_allclose(*actions, rtol=1e-6)

@@ -9,6 +9,7 @@ from metaworld.policies.policy import move
 from numpy.typing import NDArray
 
 from icrl_envs.metaworld.rebinding import rebound
+from icrl_envs.trained import WITH_GOAL
 
 
 def scripted_policy(domain: str) -> Callable[[NDArray[np.float64]], NDArray[np.float32]]:
@@ -20,10 +21,24 @@ def scripted_policy(domain: str) -> Callable[[NDArray[np.float64]], NDArray[np.f
 
     Args:
         domain: One of the 50 names.
+
+    Raises:
+        ValueError: From π, if an observation is neither that nor the core ``(10,)`` of it, which most domains take, or
+            if its goal is hidden.
     """
     policy = ENV_POLICY_MAP[domain]()
     get_action = rebound(type(policy).get_action, move=_silent_move)
-    return lambda full: get_action(policy, full.copy())
+
+    def act(full: NDArray[np.float64]) -> NDArray[np.float32]:
+        if np.shape(full) not in WITH_GOAL or not np.any(full[-3:]):
+            raise ValueError(
+                "policy: MetaWorld's scripts read the goal from the last three numbers of what they observe, expected "
+                f"shape (39,) as of observation='full' with goal_visible=True, got {np.shape(full)} that end in "
+                f"{full[-3:]}."
+            )
+        return get_action(policy, full.copy())
+
+    return act
 
 
 def _ignore(message: str) -> None:
