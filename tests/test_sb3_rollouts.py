@@ -179,3 +179,27 @@ def test_a_model_of_hindsight_replay_is_loaded_without_its_environment(tmp_path)
         for each in (saved, load_model(tmp_path / "model"))
     ]
     assert torch.equal(contexts[0].states, contexts[1].states)
+
+
+class Paid(gym.RewardWrapper):
+    """100 more for each step."""
+
+    def reward(self, reward):
+        return reward + 100.0
+
+
+def test_a_critic_forgets_the_rollouts_of_another_environment_and_keeps_those_of_its_own(tmp_path):
+    own = gym.make("Pendulum-v1")
+    model = InContextPPO("MlpPolicy", own, EVALUATOR, window=3, **SMALL).learn(128)
+    model.save(tmp_path / "model")
+    for same in (model.get_env(), own):
+        model.set_env(same)
+        assert len(model.critic.state_dict()["batches"]) == 2
+    model.set_env(Paid(own))
+    assert not model.policy.predict_values(torch.zeros(1, 3)).any()
+    model.learn(64)
+    (batch,) = model.critic.state_dict()["batches"]
+    assert float(batch["rewards"].min()) > 80.0
+    loaded = InContextPPO.load(tmp_path / "model", device="cpu")
+    loaded.set_env(gym.make("Pendulum-v1"))  # the first that it is given
+    assert len(loaded.critic.state_dict()["batches"]) == 2

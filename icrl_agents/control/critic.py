@@ -116,6 +116,10 @@ class Critic:
         self._batches, self._fitted, self.divergences = batches, fitted, self.divergences + diverged
         return Assessment(values[: len(batch)].masked_fill(~batch.mask, 0.0), advantages)
 
+    def forget(self) -> None:
+        """Empties the window, for batches of another environment: values are 0 again until the next one."""
+        self._batches, self._fitted = self._window([]), None
+
     def _window(self, batches: Iterable[Context]) -> deque[Context]:
         """The last of some batches, on the critic's device."""
         here = (batch if self.device is None else batch.to(self.device) for batch in batches)

@@ -19,8 +19,10 @@ from icrl_agents.value_function import Evaluator
 try:
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
+    from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
     from stable_baselines3.common.utils import obs_as_tensor
+    from stable_baselines3.common.vec_env import DummyVecEnv
 
     from icrl_agents.integrations.sb3_policies import ActorCnnPolicy, ActorMultiInputPolicy, ActorOnly, extracted
 except ImportError as error:
@@ -42,7 +44,8 @@ class InContextPPO(PPO):
     a copy.
 
     ``save`` keeps the critic's transitions as tensors beside the actor's weights, ``load`` fits the evaluator on them
-    again, so that ``predict_values`` goes on as it was; before the first rollout values are 0. What belongs to a value
+    again, so that ``predict_values`` goes on as it was; before the first rollout values are 0, and so they are after
+    ``set_env`` of another environment than before, whose transitions are forgotten. What belongs to a value
     network has no effect, and is warned of: ``vf_coef``, ``clip_range_vf``, and ``vf`` layers in ``net_arch``.
 
     Args:
@@ -97,6 +100,13 @@ class InContextPPO(PPO):
             )
         if isinstance(self.policy, ActorOnly):
             self.policy.critic = self.critic
+
+    def set_env(self, env: Any, force_reset: bool = True) -> None:  # noqa: ANN401 - what Stable-Baselines3 takes
+        """Goes on in ``env``; the critic forgets transitions of another environment."""
+        before = self.env
+        super().set_env(env, force_reset)
+        if before is not None and _stepped(before) != _stepped(self.env):
+            self.critic.forget()
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         names, others = super()._get_torch_save_params()
@@ -204,6 +214,12 @@ InContextPPO.policy_aliases = {
     "CnnPolicy": ActorCnnPolicy,
     "MultiInputPolicy": ActorMultiInputPolicy,
 }
+
+
+def _stepped(env: Any) -> list[int]:  # noqa: ANN401 - a VecEnv
+    """Identities of the environments in ``env``, below what Stable-Baselines3 itself wraps them in."""
+    copies = env.envs if type(env) is DummyVecEnv else [env]
+    return [id(each.env if isinstance(each, Monitor) else each) for each in copies]
 
 
 def _warn_of_value_network(settings: dict[str, Any]) -> None:
