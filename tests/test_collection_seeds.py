@@ -1,5 +1,6 @@
 """Randomness that ``seed=`` does not reach is told of."""
 
+import copy
 import random
 
 import gymnasium as gym
@@ -60,3 +61,12 @@ def test_copies_that_all_do_the_same_are_told_of_in_workers_too(source, number):
     finally:
         envs.close()
     collect_episodes(SyncVectorEnv([lambda: Walk("own")] * number), num_steps=20, seed=0, policy=stay)
+
+
+def test_no_seed_is_fresh_entropy_even_where_the_environment_was_seeded_before():
+    env = Walk("own")
+    env.reset(seed=0)
+    envs = SyncVectorEnv([lambda: copy.deepcopy(env)] * 4)
+    episodes = collect_episodes(envs, num_steps=5, seed=None, policy=stay)
+    episodes += collect_episodes(env, num_steps=5, seed=None, policy=stay)
+    assert len({episode.rewards.tobytes() for episode in episodes}) == 5

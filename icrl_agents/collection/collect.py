@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -102,8 +103,9 @@ def collect_episodes(
     Args:
         env: A single or a vector environment.
         seed: Of the environment and, as an independent stream, of the policy: an integer ≥ 0, or None for fresh
-            entropy. No global generator is touched. Since copy i of N has ``seed + i``, seeds of independent data are
-            N or more apart: of 0 and 1, all rows but those of one copy each are the same.
+            entropy, whatever they were seeded with before. No global generator is touched. Since copy i of N has
+            ``seed + i``, seeds of independent data are N or more apart: of 0 and 1, all rows but those of one copy each
+            are the same.
         num_steps: Number of transitions of each copy. The last episode is cut there, as truncated.
         num_episodes: Number of episodes in total, of which each copy runs a fixed share, so that short ones are not
             preferred. Exactly one of ``num_steps`` and ``num_episodes`` is given.
@@ -147,7 +149,8 @@ def _run(
             f"num_steps, num_episodes: expected exactly one of them, got num_steps={num_steps} and "
             f"num_episodes={num_episodes}."
         )
-    seed = seed if seed is None else arguments.integer("seed", seed, 0)
+    given = seed if seed is None else arguments.integer("seed", seed, 0)
+    seed = secrets.randbits(31) if given is None else given
     keep_actions = arguments.flag("keep_actions", keep_actions)
     seen = warn_of_running_scales(copies._env)
     act = _actions(copies, policy, seed)
@@ -172,7 +175,7 @@ def _run(
             else:
                 recorder.begin(observations[i])
     warn_of_more_seen(copies._env, seen)
-    warn_of_global_draws(streams, seed, stacklevel=3)
+    warn_of_global_draws(streams, given, stacklevel=3)
     by_copy = [recorder.episodes for recorder in recorders]
     warn_of_equal_workers(copies._env, by_copy, seed, stacklevel=3)
     return by_copy
@@ -206,11 +209,11 @@ def _recorders(
 def _actions(
     copies: OneCopy | VectorCopies,
     policy: Any,  # noqa: ANN401
-    seed: int | None,
+    seed: int,
 ) -> Callable[[Sequence[Any], Sequence[bool]], list[Any]]:
     """Returns the function from observations, and whether each copy heeds its action, to actions."""
     space = copies.action_space
-    streams = [policy_stream(None if seed is None else seed + i) for i in range(copies.num_envs)]
+    streams = [policy_stream(seed + i) for i in range(copies.num_envs)]
     if policy is None:
         functions = [_random_action(space, rng) for rng in streams]
     else:
