@@ -13,7 +13,7 @@ from icrl_envs import arguments
 from icrl_envs.arrays import chain_arrays, kept, read_only
 from icrl_envs.elimination import DOUBTFUL, ILL_CONDITIONED, eliminated_differential, eliminated_stationary
 from icrl_envs.process import SEVERAL_CLASSES, FiniteProcess, cumulative, discounted_values, held
-from icrl_envs.rkhs import RKHSProcess, expansion, expected_expansion
+from icrl_envs.rkhs import RKHSProcess, reward_expansion
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,8 +205,7 @@ class RKHSBatch:
     def sample_step(self, states: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return the next states ``(N, d)`` and the rewards ``(N,)`` from ``states (N, d)``."""
         next_states = self._common.drift * states + self._common.noise * rng.standard_normal(states.shape)
-        terms = states, self._centers, self._coefficients, self._common
-        return next_states, expansion(*terms) - self._common.gamma * expected_expansion(*terms)
+        return next_states, reward_expansion(states, self._centers, self._coefficients, self._common)
 
     def observe(self, states: np.ndarray) -> np.ndarray:
         """Return ``states (N, d)`` themselves, as a new array."""

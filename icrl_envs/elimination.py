@@ -14,6 +14,7 @@ DOUBTFUL = 1e-7
 """Of a probability below this share of the condition number a general solver may leave fewer than 9 digits."""
 
 
+@np.errstate(under="ignore")  # products of probabilities, which may vanish
 def eliminated_stationary(transition_matrix: np.ndarray) -> np.ndarray:
     """Return stationary distributions μ, ``(N, S)``, to the last digits and exactly 0 at states of no closed class.
 
@@ -27,6 +28,7 @@ def eliminated_stationary(transition_matrix: np.ndarray) -> np.ndarray:
     return mu
 
 
+@np.errstate(under="ignore")  # products of probabilities, which may vanish
 def eliminated_differential(transition_matrix: np.ndarray, centred: np.ndarray, stationary: np.ndarray) -> np.ndarray:
     """Return solutions h, ``(N, S)``, of h = b + Ph; any constant may be added to them.
 

@@ -177,7 +177,7 @@ def discounted_values(P: np.ndarray, r: np.ndarray, gamma: float) -> np.ndarray:
     Raises:
         ValueError: If a value overflows.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
         if gamma > NEAR_ONE:
             return held(Elimination(gamma * P, np.full(r.shape, 1.0 - gamma)).solve(r))
         return held(np.linalg.solve(np.eye(r.shape[-1]) - gamma * P, r[..., None])[..., 0])

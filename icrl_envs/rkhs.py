@@ -99,7 +99,7 @@ class RKHSProcess:
             M = kernel.second_moment(z, self.length_scale, self.stationary_scale)
             mean_square = c @ M @ c
             c = c / np.sqrt(mean_square)
-            reward = expansion(z, z, c, self) - self.gamma * expected_expansion(z, z, c, self)
+            reward = reward_expansion(z, z, c, self)
         smallest = min(mean_square, self.length_scale**2)  # subnormal numbers would have lost digits
         if not (np.isfinite([mean_square, *reward]).all() and smallest >= np.finfo(np.float64).tiny):
             raise ValueError(
@@ -140,7 +140,7 @@ class RKHSProcess:
 
     def rewards(self, states: np.ndarray) -> np.ndarray:
         """Return r(s) = v(s) − γ E[v(s') | s], ``(m,)``, for ``states (m, d)``."""
-        return self.values(states) - self.gamma * self.expected_values(states)
+        return self._of_states(states, reward_expansion)
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray:
         """Return a state ``(d,)`` from the stationary law N(0, σ²/(1 − a²) I)."""
@@ -149,8 +149,8 @@ class RKHSProcess:
     def sample_step(self, state: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, float, bool]:
         """Return ``(a s + σε, r(s), False)``."""
         next_state = self.drift * state + self.noise * rng.standard_normal(self.dim)
-        terms = state[None], self.centers, self.coefficients, self
-        return next_state, float((expansion(*terms) - self.gamma * expected_expansion(*terms))[0]), False
+        reward = reward_expansion(state[None], self.centers, self.coefficients, self)
+        return next_state, float(reward[0]), False
 
     def observe(self, state: np.ndarray) -> np.ndarray:
         """Return the state ``(d,)`` itself, a new array on each call."""
@@ -168,6 +168,11 @@ class RKHSProcess:
         return numbers
 
 
+_far_out = np.errstate(under="ignore")
+"""Where an RBF is 0, as it should be, whatever a user has asked of NumPy."""
+
+
+@_far_out
 def expansion(states: np.ndarray, z: np.ndarray, c: np.ndarray, process: RKHSProcess) -> np.ndarray:
     """Return Σ_i c_i κ(s, z_i), ``(n,)``.
 
@@ -181,8 +186,15 @@ def expansion(states: np.ndarray, z: np.ndarray, c: np.ndarray, process: RKHSPro
     return (c * kernel.value(states[:, None, :], z, process.length_scale)).sum(axis=-1)
 
 
+@_far_out
 def expected_expansion(states: np.ndarray, z: np.ndarray, c: np.ndarray, process: RKHSProcess) -> np.ndarray:
     """Return Σ_i c_i E[κ(s', z_i) | s], ``(n,)``; the arguments are those of :func:`expansion`."""
     kernel = KERNELS[process.kernel]
     means = process.drift * states[:, None, :]
     return (c * kernel.mean(means, z, process.length_scale, process.noise)).sum(axis=-1)
+
+
+@_far_out
+def reward_expansion(states: np.ndarray, z: np.ndarray, c: np.ndarray, process: RKHSProcess) -> np.ndarray:
+    """Return Σ_i c_i (κ(s, z_i) − γ E[κ(s', z_i) | s]), ``(n,)``; the arguments are those of :func:`expansion`."""
+    return expansion(states, z, c, process) - process.gamma * expected_expansion(states, z, c, process)

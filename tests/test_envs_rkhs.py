@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from icrl_envs import RKHSProcess
+from icrl_envs.batches import RKHSBatch
 
 CASES = {
     "rbf": RKHSProcess(task_seed=1),
@@ -145,3 +146,16 @@ def test_far_out_an_rbf_is_0_and_no_states_have_no_values():
 def test_states_of_the_wrong_shape_are_refused():
     with pytest.raises(ValueError, match=r"states must be an array with 2 axes; got shape \(3,\)"):
         CASES["rbf"].values(np.zeros(3))
+
+
+def test_numpy_may_be_asked_to_raise_where_numbers_vanish():
+    process, rng = RKHSProcess(dim=2, length_scale=0.05), np.random.default_rng(0)
+    far = np.linspace(0.0, 3.0, 400)[:, None] * np.ones(2)  # from 1 through subnormal numbers to 0
+    expected = process.values(far), process.rewards(far)
+    with np.errstate(all="raise"):
+        assert np.array_equal(process.values(far), expected[0])
+        assert np.array_equal(process.rewards(far), expected[1])
+        rewards = [process.sample_step(state, rng)[1] for state in far]
+        batch = RKHSBatch([RKHSProcess(dim=2, length_scale=0.05)] * len(far)).sample_step(far, rng)[1]
+    np.testing.assert_allclose(rewards, expected[1])
+    np.testing.assert_allclose(batch, expected[1])

@@ -9,6 +9,7 @@ import pytest
 
 from icrl_envs import FiniteBatch, FiniteProcess, RKHSProcess, boyan_chain, loop_chain
 from icrl_envs.batches import RKHSBatch
+from icrl_envs.elimination import eliminated_stationary
 
 
 @pytest.mark.parametrize("gamma", [0.9, 1 - 1e-7, 1 - 1e-12, 1 - 2**-53])
@@ -198,3 +199,12 @@ def test_chains_that_hardly_ever_leave_a_group_of_states_keep_all_digits(rate, f
     assert 0.5 * (h[2] - h[1]) == pytest.approx(mean - r[1], rel=1e-9, abs=1e-12 * np.abs(h).max())
     near = FiniteProcess(P, r, np.eye(4), 1 - 1e-9, np.eye(4)[0])
     np.testing.assert_allclose(near.values(), exact_values(near), rtol=1e-12)
+
+
+def test_numpy_may_be_asked_to_raise_where_probabilities_vanish():
+    P = np.array([[1 - 1e-170, 1e-170, 0.0], [1e-200, 1 - 1e-200, 0.0], [0.5, 0.5, 0.0]])
+    process = FiniteProcess(P, [1.0, 1e-200, 1e-300], np.eye(3), 1 - 1e-9, [1 - 1e-300, 1e-300, 0.0])
+    expected = process.values(), eliminated_stationary(P[None])
+    with np.errstate(all="raise"):
+        assert np.array_equal(process.values(), expected[0])
+        assert np.array_equal(eliminated_stationary(P[None]), expected[1])
