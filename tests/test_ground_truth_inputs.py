@@ -198,3 +198,21 @@ def test_twins_in_a_chain_may_be_measured_with_one_seed():
         for states in (np.arange(12), twins)
     )
     assert hidden_share(truth, other) == pytest.approx(exact, abs=0.02)
+
+
+@pytest.mark.parametrize("kind", ["episodes", "text"])
+def test_a_file_that_is_no_ground_truth_is_not_replaced(tmp_path, kind):
+    path = tmp_path / "mine.npz"
+    np.savez(path, observations=np.eye(3), returns=np.eye(3)) if kind == "episodes" else path.write_text("notes")
+    content = path.read_bytes()
+    with pytest.raises(ValueError, match=r"mine.npz: expected a ground truth, or no file yet, got another file"):
+        kept_truth(path, {}, lambda: pytest.fail("computed"))
+    assert path.read_bytes() == content
+
+
+def test_a_file_of_zeros_as_a_power_cut_leaves_is_replaced_and_told_of(tmp_path):
+    path = tmp_path / "truth.npz"
+    path.write_bytes(bytes(500))
+    with pytest.warns(UserWarning, match="computing it again, and replacing the file"):
+        kept_truth(path, {}, lambda: TRUTH)
+    assert np.array_equal(kept_truth(path, {}, lambda: None).returns, TRUTH.returns)

@@ -27,10 +27,12 @@ def kept_truth(path: str | Path, description: Mapping[str, Any], compute: Callab
         path: An ``.npz`` file; its folder is made if it is missing.
         description: Everything that the values depend on, ready for JSON: environment, seeds, numbers. Versions of
             the libraries are added to it.
-        compute: Called where the file is missing, damaged or of another description, which is told by a warning.
+        compute: Called where the file is missing, damaged or of another description; of the latter two it is replaced,
+            which is told by a warning.
 
     Raises:
         TypeError: If JSON cannot hold the description, or ``compute`` gives no ground truth.
+        ValueError: If the file is no ground truth.
         OSError: If the folder cannot be written, which is found out before anything is computed.
     """
     path, described = Path(path), _described(description)
@@ -39,7 +41,12 @@ def kept_truth(path: str | Path, description: Mapping[str, Any], compute: Callab
     except FileNotFoundError:
         pass
     except DAMAGE as error:
-        warnings.warn(f"{path}: not used ({error}); computing it again.", stacklevel=2)
+        if _is_another(path):
+            raise ValueError(
+                f"{path}: expected a ground truth, or no file yet, got another file ({error}), which would be lost; "
+                "take another path, or remove it."
+            ) from None
+        warnings.warn(f"{path}: not used ({error}); computing it again, and replacing the file.", stacklevel=2)
     check_writable(path.parent)
     truth = compute()
     check_kind("what compute returns", truth, GroundTruth)
@@ -68,6 +75,15 @@ def _save(path: Path, described: str, truth: GroundTruth) -> None:
         horizon=np.array(truth.horizon),
     )
     write_atomically(path, buffer.getvalue())
+
+
+def _is_another(path: Path) -> bool:
+    """Whether a file that could not be used never was a ground truth; of one that is damaged, a name is left."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return bool(content.strip(b"\0")) and b"description.npy" not in content  # zeros are what a power cut leaves
 
 
 def _load(path: Path, described: str) -> GroundTruth:
