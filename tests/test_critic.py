@@ -1,6 +1,7 @@
 """The critic's states: constants of any number, and batches that are its own."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -88,3 +89,11 @@ def test_an_encoder_that_is_trained_after_the_fit_is_kept_as_it_was():
         encoder.weight.mul_(3.0)
     assert torch.equal(critic(batch.states), values)
     assert any(bool(each.any()) for each in torch.autograd.grad(values.sum(), list(encoder.parameters())))
+
+
+@pytest.mark.parametrize("features", [None, nn.Linear(3, 2).double()])
+def test_a_critic_that_has_assessed_is_pickled(features):
+    critic = Critic(LSTD(0.1), features=features)
+    critic.assess(Context(np.eye(3), np.ones(3), np.full(3, 0.5), np.eye(3)[::-1]))
+    states = torch.eye(3, dtype=torch.float64)
+    assert torch.equal(pickle.loads(pickle.dumps(critic))(states), critic(states))

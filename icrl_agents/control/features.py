@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -32,14 +33,26 @@ def standardising(context: Context, features: Features | None = None) -> Feature
     unit = unit.masked_fill(constant, 1.0)
     scale = torch.where(constant, 0.0, 1.0 / deviation.masked_fill(constant, 1.0))
 
-    def standardised(states: Tensor) -> Tensor:
-        return (states / unit - mean) * scale
-
+    standardised = _Standardised(unit, mean, scale)
     if features is None:
         return standardised
     kept = held(features) if isinstance(features, nn.Module) else features
     _check_each_row(kept, standardised(states))
-    return lambda states: kept(standardised(states))
+    return replace(standardised, features=kept)
+
+
+@dataclass(frozen=True, eq=False)
+class _Standardised:
+    """The features of (x / unit − mean) · scale, by default that itself; of no function inside, so it is pickled."""
+
+    unit: Tensor
+    mean: Tensor
+    scale: Tensor
+    features: Features | None = None
+
+    def __call__(self, states: Tensor) -> Tensor:
+        standardised = (states / self.unit - self.mean) * self.scale
+        return standardised if self.features is None else self.features(standardised)
 
 
 @torch.no_grad()
