@@ -69,3 +69,11 @@ def test_features_that_no_state_has_change_no_weight():
     weights = torch.from_numpy(rng.dirichlet(np.full(10, 0.3), 16))
     found = diagnostics.implicit_weight_similarity(*functions, states, weights)
     torch.testing.assert_close(found, torch.cosine_similarity(*(function(states) for function in functions), dim=-1))
+
+
+def test_a_value_function_that_is_flat_is_similar_to_none():
+    states = torch.eye(3, dtype=torch.float64)
+    flat = LSTD(0.1).fit(Context(states, torch.zeros(3), torch.full((3,), 0.5), states.roll(1, 0)))
+    weights = torch.full((3,), 1 / 3, dtype=torch.float64)
+    for measure in (diagnostics.implicit_weight_similarity, diagnostics.sensitivity_similarity):
+        assert float(measure(flat, flat, states, weights)) == 0.0

@@ -116,7 +116,8 @@ def implicit_weight_similarity(
 ) -> Tensor:
     """Cosine similarity of the linear weights w that fit both value functions best (arXiv 2405.13861), ``(*batch,)``.
 
-    w minimises Σ_i ρ_i (v(x_i) − x_iᵀw)²; where several do, it is the shortest. Arguments of ``value_difference``.
+    w minimises Σ_i ρ_i (v(x_i) − x_iᵀw)²; where several do, it is the shortest. Where one of the two is 0 there is
+    nothing alike, and the similarity is 0, even of a function to itself. Arguments of ``value_difference``.
     """
     _check_compared(value_function, reference, states, weights)
     root = widened(weights).sqrt()[..., None]
@@ -144,7 +145,8 @@ def sensitivity_similarity(
 ) -> Tensor:
     """Weighted mean Σ_i ρ_i cos(∇v(x_i), ∇v_ref(x_i)) of the gradients in the query (arXiv 2405.13861), ``(*batch,)``.
 
-    Both value functions must be differentiable in the state, which a kernel 1{x = x′} is not. Arguments of
+    Both value functions must be differentiable in the state, which a kernel 1{x = x′} is not. A state at which one of
+    them is flat counts as 0, so that a function has to itself the share of the weight where it is not. Arguments of
     ``value_difference``.
     """
     _check_compared(value_function, reference, states, weights)
