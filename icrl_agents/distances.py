@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -83,18 +84,62 @@ class _Distance(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:  # noqa: ANN401
         (gradient,), (x, y, found) = gradients, ctx.saved_tensors
-        found = found + torch.zeros_like(gradient)
-        backward = torch.ops.aten._cdist_backward
-        of_x, of_y = ctx.needs_input_grad[:2]
-        return (
-            backward(gradient.contiguous(), x, y, ctx.p, found) if of_x else None,
-            backward(gradient.mT.contiguous(), y, x, ctx.p, found.mT.contiguous()) if of_y else None,
-            None,
-        )
+        return *_gradients(gradient, x, y, ctx.p, found, ctx.needs_input_grad), None
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:  # noqa: ANN401
         raise NotImplementedError("torch has no derivatives of distances in forward mode; take RBF, or reverse mode.")
+
+
+def _gradients(
+    gradient: Tensor, x: Tensor, y: Tensor, p: float, found: Tensor, needed: Sequence[bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    found = found + torch.zeros_like(gradient)
+    backward = torch.ops.aten._cdist_backward
+    return (
+        backward(gradient.contiguous(), x, y, p, found) if needed[0] else None,
+        backward(gradient.mT.contiguous(), y, x, p, found.mT.contiguous()) if needed[1] else None,
+    )
+
+
+def squared_distance(x: Tensor, y: Tensor) -> Tensor:
+    """``pairwise_distance(x, y, 2)²``, which has all derivatives, in forward mode too."""
+    if not differentiated(x, y):
+        return pairwise_distance(x, y, 2.0).square()
+    batch = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    return cast(Tensor, _SquaredDistance.apply(x.expand(*batch, -1, -1), y.expand(*batch, -1, -1)))
+
+
+class _SquaredDistance(torch.autograd.Function):
+    """Keeps all differences, ``(*batch, m, n, d)``, where there may be further derivatives alone."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return torch.cdist(x, y, 2.0, _BY_DIFFERENCES).square()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:  # noqa: ANN401
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:  # noqa: ANN401
+        (gradient,), (x, y) = gradients, ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            found = torch.cdist(x, y, 2.0, _BY_DIFFERENCES)
+            return _gradients(2.0 * found * gradient, x, y, 2.0, found, ctx.needs_input_grad)
+        weighted = 2.0 * gradient[..., None] * _differences(x, y)
+        return weighted.sum(-2), -weighted.sum(-3)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:  # noqa: ANN401
+        return 2.0 * (_differences(*ctx.saved_tensors) * _differences(*tangents)).sum(-1)
+
+
+def _differences(x: Tensor, y: Tensor) -> Tensor:
+    return x[..., :, None, :] - y[..., None, :, :]
 
 
 class ExpandedScore:

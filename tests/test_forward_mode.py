@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.func import grad, jacrev, jvp
+from torch.func import grad, hessian, jacrev, jvp
 
 from icrl_agents import Context, constructions
 from icrl_agents.evaluators import (
@@ -116,3 +116,29 @@ def test_derivatives_of_many_values_at_once_are_those_one_by_one(kernel):
     value = WeightedSoftmaxTD(kernel, 5).fit(Context(STATES[:-1], REWARDS, [0.8] * 8, STATES[1:]))
     one = torch.stack([grad(value)(query) for query in QUERIES])
     torch.testing.assert_close(torch.diagonal(jacrev(value)(QUERIES)).mT, one, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("length_scale", [0.7, 0.05])  # of which the second takes distances
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_an_rbf_has_all_derivatives_whatever_its_width(length_scale, batch):
+    x = (STATES + length_scale * torch.arange(18, dtype=torch.float64).reshape(9, 2) / 20).expand(*batch, 9, 2).clone()
+    y = torch.cat([STATES[:4], x.reshape(-1, 9, 2)[0, 3:5]]) + 1e-3
+
+    def value(kernel):
+        return lambda x: (kernel(x, y).square() * torch.arange(6.0)).sum()
+
+    def direct(x, y):
+        return torch.exp(-((x[..., :, None, :] - y) / length_scale).square().sum(-1) / 2)
+
+    found, expected = value(RBF(length_scale)), value(direct)
+    for derivative in (hessian, lambda f: jacrev(jacrev(f)), lambda f: jacrev(grad(grad_total(f)))):
+        torch.testing.assert_close(derivative(found)(x), derivative(expected)(x), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(torch.autograd.functional.hessian(found, x), hessian(expected)(x), rtol=1e-8, atol=1e-8)
+    one = torch.ones_like(x)
+    torch.testing.assert_close(jvp(found, (x,), (one,)), jvp(expected, (x,), (one,)), rtol=1e-8, atol=1e-10)
+    keys = [jacrev(lambda y, k=k: k(x, y).sum())(y) for k in (RBF(length_scale), direct)]
+    torch.testing.assert_close(*keys, rtol=1e-8, atol=1e-10)
+
+
+def grad_total(function):
+    return lambda x: grad(function)(x).square().sum()

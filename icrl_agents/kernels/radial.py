@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.arrays import differentiated, positive
-from icrl_agents.distances import ExpandedScore, common_offset, median_distance, pairwise_distance, without_offset
+from icrl_agents.distances import (
+    ExpandedScore,
+    common_offset,
+    median_distance,
+    pairwise_distance,
+    squared_distance,
+    without_offset,
+)
 from icrl_agents.magnitudes import check_floating, widened
 from icrl_agents.pure import holding
 
@@ -56,9 +63,12 @@ class _Radial(nn.Module):
 
     def distance(self, x: Tensor, y: Tensor, p: float = 2.0) -> Tensor:
         """‖(x − y)/ℓ‖_p ``(*batch, m, n)``, of what float64 holds of x/ℓ and y/ℓ without the offset that they share."""
+        return pairwise_distance(*self._scaled(x, y), p).to(x.dtype)
+
+    def _scaled(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         scale = widened(self._scale(x, y))
         left, right = (widened(each) / scale for each in without_offset(x, y, self._offset))
-        return pairwise_distance(left, right, p).to(x.dtype)
+        return left, right
 
     def _scale(self, x: Tensor, y: Tensor) -> Tensor:
         """ℓ, of the context ``y`` if it is a median."""
@@ -103,7 +113,7 @@ class RBF(_Radial):
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """−ρ²/2."""
         expanded = self._expanded(x, y)
-        return -0.5 * self.distance(x, y).square() if expanded is None else expanded
+        return (-0.5 * squared_distance(*self._scaled(x, y))).to(x.dtype) if expanded is None else expanded
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """Exp(−ρ²/2), where it can be as a power of two, which takes less time."""
