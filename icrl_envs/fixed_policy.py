@@ -33,7 +33,7 @@ class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstruc
         ValueError: If ``policy`` is a model of observations that ``VecNormalize`` or ``NormalizeObservation``
             normalised, as ``env`` does not, or the other way round, or was trained with other kinds or numbers of
             actions or observations, or other bounds of actions, as under ``RescaleAction``. Other bounds of
-            observations are warned of.
+            observations, and other wrappers that change observations or actions, are warned of.
 
     Example:
         >>> def push_along(observation, rng):

@@ -6,9 +6,11 @@ import warnings
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
+
+from icrl_envs.same_spaces import kind_of, same_space
+from icrl_envs.wrapped import warn_of_wrappers
 
 WITH_GOAL = ((10,), (39,))
 """Shapes of MetaWorld's observations that end in the goal: the core, and all of the library's own."""
@@ -20,8 +22,8 @@ def check_trained(policy: Any, env: Any) -> None:  # noqa: ANN401 (a model, and 
     That is so where its own environment normalises observations and ``env`` does not, or the other way round, where it
     was trained with other kinds of actions or observations, or numbers of them, where its actions had other bounds, as
     under ``RescaleAction``, where it needs masks of actions, which are not passed, and where it is one of MetaWorld's
-    scripts, which take the last three numbers for the goal, and those are none. Of other bounds of observations it is
-    warned.
+    scripts, which take the last three numbers for the goal, and those are none. Of other bounds of observations,
+    and of other wrappers within the same bounds, it is warned.
     """
     _check_raw(policy, env)
     _check_unmasked(policy)
@@ -29,15 +31,16 @@ def check_trained(policy: Any, env: Any) -> None:  # noqa: ANN401 (a model, and 
     for name in ("action_space", "observation_space"):
         trained = getattr(policy, name, None)
         given = getattr(env, f"single_{name}", getattr(env, name))
-        if not isinstance(trained, spaces.Space) or _same(trained, given):
+        if not isinstance(trained, spaces.Space) or same_space(trained, given):
             continue
         text = (
             f"policy: the model was trained with {name} {trained}, the environment has {given}: where a wrapper made "
             "the difference, wrap this environment as well."
         )
-        if name == "action_space" or _kind(trained) != _kind(given):
+        if name == "action_space" or kind_of(trained) != kind_of(given):
             raise ValueError(text)
         warnings.warn(text, stacklevel=4)
+    warn_of_wrappers(policy, env, stacklevel=4)
 
 
 def _check_raw(model: Any, env: Any) -> None:  # noqa: ANN401
@@ -112,33 +115,3 @@ def normalises(env: Any) -> bool:  # noqa: ANN401
             return True
         env = env.env
     return isinstance(env, (SyncVectorEnv, AsyncVectorEnv)) and all(env.call("has_wrapper_attr", "obs_rms"))
-
-
-def _same(space: spaces.Space[Any], other: spaces.Space[Any]) -> bool:
-    """Whether two spaces are of one kind, with the same bounds but for rounding; shapes are for the model to refuse."""
-    bounds, others = _bounds(space), _bounds(other)
-    return _kind(space) == _kind(other) and all(map(_alike, bounds, others))
-
-
-def _kind(space: spaces.Space[Any]) -> Any:  # noqa: ANN401
-    """The kind of a space, with the numbers of its elements where they are counted."""
-    if isinstance(space, spaces.Dict):
-        return {name: _kind(part) for name, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return [_kind(part) for part in space.spaces]
-    if isinstance(space, spaces.Discrete):
-        return "Discrete", int(space.n), int(space.start)
-    return type(space).__name__, getattr(space, "nvec", np.array(0)).tolist()
-
-
-def _bounds(space: spaces.Space[Any]) -> list[np.ndarray]:
-    """Bounds of a box, or of those within dictionaries and tuples."""
-    if isinstance(space, spaces.Box):
-        return [space.low, space.high]
-    if isinstance(space, spaces.Dict):  # by their names, whatever their order
-        return [each for _, part in sorted(space.spaces.items()) for each in _bounds(part)]
-    return [each for part in space.spaces for each in _bounds(part)] if isinstance(space, spaces.Tuple) else []
-
-
-def _alike(bound: np.ndarray, other: np.ndarray) -> bool:
-    return bound.shape != other.shape or np.allclose(bound, other)

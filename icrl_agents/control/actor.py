@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, cast
@@ -32,6 +33,7 @@ class Actor(nn.Module):
 
     Attributes:
         normalised: Whether it was trained on what ``NormalizeObservation`` makes of observations; None if not known.
+        wrappers: Numbers of the wrappers, by name, that changed what it saw or did in training; None if not known.
 
     Raises:
         TypeError: If a space is of another kind.
@@ -49,6 +51,7 @@ class Actor(nn.Module):
         flattening(observation_space)
         self.observation_space, self.action_space = observation_space, action_space
         self.normalised: bool | None = None
+        self.wrappers: Counter[str] | None = None
         if isinstance(action_space, spaces.Discrete):
             size = int(action_space.n)
         elif isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):

@@ -22,6 +22,7 @@ from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import Evaluator
 from icrl_envs import arguments
 from icrl_envs.trained import normalises
+from icrl_envs.wrapped import wrappers_of
 
 LARGEST_SETTING = 1e30
 """Of the settings that scale numbers of the actor, which are float32."""
@@ -136,7 +137,7 @@ def ppo(
     copies = copies_of(env)
     generator = torch.Generator().manual_seed(seed)
     actor = Actor(copies.observation_space, copies.action_space, config.hidden, generator)
-    actor.normalised = normalises(env)
+    actor.normalised, actor.wrappers = normalises(env), wrappers_of(env)
     optimiser = torch.optim.Adam(actor.parameters(), lr=config.learning_rate, eps=1e-5)
     critic = Critic(
         evaluator, gae_lambda=config.gae_lambda, window=config.window, features=features, device=config.device
