@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from icrl_agents import kernels
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
-from icrl_agents.files import check_writable, unfinished, write_together
+from icrl_agents.files import at_home, check_writable, unfinished, write_together
 from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.transformer import InContextTransformer
 
@@ -42,7 +42,7 @@ _KERNELS: dict[str, Callable[..., nn.Module]] = {
 }
 
 
-def save(transformer: InContextTransformer, folder: Path) -> None:
+def save(transformer: InContextTransformer, folder: str | Path) -> None:
     """Writes a transformer into ``folder``, made if it is missing; a checkpoint there is replaced, whole or not at all.
 
     Blocks that share weights are written with one copy each.
@@ -53,6 +53,7 @@ def save(transformer: InContextTransformer, folder: Path) -> None:
             weight is not finite or out of range; or if the folder has the ``config.json`` of something else, such as
             a study's. Nothing is written then.
     """
+    folder = at_home(folder)
     _check_replaceable(folder / CONFIG)
     config = {
         "format": FORMAT,
@@ -69,8 +70,9 @@ def save(transformer: InContextTransformer, folder: Path) -> None:
     write_together({folder / WEIGHTS: weights, folder / CONFIG: json.dumps(config, indent=2).encode()})
 
 
-def load(folder: Path) -> InContextTransformer:
+def load(folder: str | Path) -> InContextTransformer:
     """Reads a transformer from ``folder``; see ``InContextTransformer.from_pretrained``."""
+    folder = at_home(folder)
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: not found; expected a folder that save_pretrained wrote.")

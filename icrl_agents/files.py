@@ -27,6 +27,11 @@ DAMAGE += (tokenize.TokenError, zlib.error, zipfile.BadZipFile, zipfile.LargeZip
 """What NumPy and the libraries below it raise for an npz file, according to where it is damaged."""
 
 
+def at_home(path: str | Path) -> Path:
+    """``path`` with the home folder for ``~`` at its beginning, as a shell has it; as it is where there is none."""
+    return Path(os.path.expanduser(path))
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Writes ``path`` whole or not at all: beside it first, then in its place; a failure leaves nothing behind.
 

@@ -153,7 +153,7 @@ class InContextTransformer(nn.Module):
         """
         from icrl_agents.checkpoint import save
 
-        save(self, Path(folder))
+        save(self, folder)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> InContextTransformer:
@@ -165,7 +165,7 @@ class InContextTransformer(nn.Module):
         """
         from icrl_agents.checkpoint import load
 
-        return load(Path(folder))
+        return load(folder)
 
     def _fit_columns(self, context: Context) -> ValueFunction:
         """The value function of layers without an expansion: queries run through them as columns."""

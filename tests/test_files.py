@@ -7,12 +7,38 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from icrl_agents import files
+from icrl_agents import (
+    Episode,
+    InContextTransformer,
+    PretrainConfig,
+    files,
+    load_episodes,
+    pretrain,
+    save_episodes,
+)
 from icrl_agents.files import append_line, check_can_be_made, check_writable, create_atomically, write_atomically
+
+
+def test_the_home_folder_is_found_in_paths_given_to_functions_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path)
+    config = PretrainConfig(num_states=4, context_length=20, num_layers=3, steps=1, tasks=2)
+    for folder, episode in ((str, "~/log.npz"), (Path, Path("~/other.npz"))):
+        transformer = pretrain(config, folder=folder("~/run")).transformer
+        transformer.save_pretrained(folder("~/model"))
+        assert InContextTransformer.from_pretrained(folder("~/model")).loops == transformer.loops
+        save_episodes(episode, [Episode(np.zeros((2, 1)), np.ones(1), True)])
+        assert len(load_episodes(episode)) == 1
+    assert sorted(path.name for path in (tmp_path / "home").iterdir()) == ["log.npz", "model", "other.npz", "run"]
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    save_episodes("./~log.npz", [Episode(np.zeros((2, 1)), np.ones(1), True)])  # a name, and nobody's home
+    assert len(load_episodes("~log.npz")) == 1
 
 
 def test_a_file_is_replaced_whole(tmp_path):

@@ -16,7 +16,7 @@ import numpy as np
 
 from icrl_agents.arrays import check_list, float_rows
 from icrl_agents.episode import Episode, episode_actions, episode_arrays
-from icrl_agents.files import DAMAGE, create_atomically, write_atomically
+from icrl_agents.files import DAMAGE, at_home, create_atomically, write_atomically
 
 _NEEDED = {"observations": 2, "rewards": 1, "lengths": 1, "terminated": 1}
 _OTHERS = ("actions", "about")
@@ -61,7 +61,7 @@ def save_episodes(path: str | Path, episodes: Sequence[Episode], about: str = ""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, **arrays)
     write = write_atomically if replace else create_atomically
-    write(Path(path), buffer.getvalue())
+    write(at_home(path), buffer.getvalue())
 
 
 def load_episodes(path: str | Path) -> list[Episode]:
@@ -76,7 +76,7 @@ def load_episodes(path: str | Path) -> list[Episode]:
         ValueError: If it is no such file: damaged, with arrays missing or of other names, or with shapes that disagree.
     """
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with at_home(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in (*_NEEDED, "actions") if name in archive.files}
             unknown = sorted(set(archive.files) - {*_NEEDED, *_OTHERS})
             _check_number(file, len(archive.files))

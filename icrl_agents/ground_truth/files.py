@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from icrl_agents.arrays import check_kind
-from icrl_agents.files import DAMAGE, check_writable, write_atomically
+from icrl_agents.files import DAMAGE, at_home, check_writable, write_atomically
 from icrl_agents.ground_truth.values import GroundTruth
 
 FORMAT = 2
@@ -35,7 +35,7 @@ def kept_truth(path: str | Path, description: Mapping[str, Any], compute: Callab
         ValueError: If the file is no ground truth.
         OSError: If the folder cannot be written, which is found out before anything is computed.
     """
-    path, described = Path(path), _described(description)
+    path, described = at_home(path), _described(description)
     try:
         return _load(path, described)
     except FileNotFoundError:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from icrl_agents.extras import import_extra
+from icrl_agents.files import at_home
 
 MARKS = {
     "evaluator": "InContextPPO",
@@ -60,7 +61,7 @@ def load_model(path: str | Path) -> Any:  # noqa: ANN401 - a model of a library 
         OSError: If the file cannot be read.
         ValueError: If it is no such model.
     """
-    path, zipped = Path(path), Path(f"{path}.zip")  # save("m") writes m.zip
+    path, zipped = at_home(path), at_home(f"{path}.zip")  # save("m") writes m.zip
     path = zipped if zipped.exists() and not path.exists() else path
     name = _algorithm(path)
     library = import_extra("stable_baselines3", "sb3", "A Stable-Baselines3 model")

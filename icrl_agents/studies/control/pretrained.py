@@ -38,6 +38,7 @@ def pretrained_critic(folder: Path, steps: int = STEPS) -> InContextTransformer:
         ValueError: If the one that is there is damaged.
         OSError: If the folder cannot be read or written.
     """
+    folder = folder.absolute()
     with contextlib.suppress(FileNotFoundError):  # whoever was saving it may have been killed
         return InContextTransformer.from_pretrained(folder)
     pretrain_critic(steps=steps).save_pretrained(folder)

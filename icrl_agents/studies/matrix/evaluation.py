@@ -93,7 +93,7 @@ def constructed(config: MatrixConfig, dim: int) -> dict[str, Evaluator]:
 
 def folder_of(config: MatrixConfig, cell: Cell, model: str) -> Path:
     """Where a pretrained transformer is kept."""
-    return config.out / MODELS / f"{cell.source}_seed_{cell.seed}" / model
+    return config.out.absolute() / MODELS / f"{cell.source}_seed_{cell.seed}" / model
 
 
 def evaluate(config: MatrixConfig, models: Mapping[str, Evaluator], trajectories: Trajectories) -> Iterator[dict]:

@@ -40,7 +40,7 @@ def _trained(config: PretrainStudyConfig) -> list[PretrainResult]:
     """Trains on each seed, and saves."""
     results: list[PretrainResult] = []
     for training in config.trainings():
-        place = config.folder / f"seed_{training.seed}"
+        place = config.folder.absolute() / f"seed_{training.seed}"
         try:
             result = pretrain(training, folder=place, progress=True, tensorboard=config.tensorboard)
         except DivergenceError as error:

@@ -56,4 +56,4 @@ def held_out_truth(
             env.close()
 
     check_writable(cache)
-    return kept_truth(cache / f"truth-{request.domain}-{digest}.npz", described, compute)
+    return kept_truth(cache.absolute() / f"truth-{request.domain}-{digest}.npz", described, compute)
