@@ -184,7 +184,7 @@ def _half_squares(x: Tensor) -> Tensor:
 def _median(states: Tensor) -> Tensor:
     states = distinct_rows(states)
     if len(states) > _LARGEST_MEDIAN_SAMPLE:
-        chosen = torch.linspace(0, len(states) - 1, _LARGEST_MEDIAN_SAMPLE, dtype=torch.float64)
+        chosen = torch.linspace(0, len(states) - 1, _LARGEST_MEDIAN_SAMPLE, dtype=torch.float64, device=states.device)
         states = states[chosen.round().long()]
     if len(states) < 2:
         return states.new_ones(())

@@ -87,7 +87,7 @@ def _hashes(rows: Tensor) -> Tensor:
 @cache
 def _factors(d: int) -> Tensor:
     """Odd factors of a hash, ``(2, d)``."""
-    return 2 * torch.randint(2**62, (2, d), generator=torch.Generator().manual_seed(0x1C21)) + 1
+    return 2 * torch.randint(2**62, (2, d), generator=torch.Generator().manual_seed(0x1C21), device="cpu") + 1
 
 
 def _verified(rows: Tensor, groups: Groups) -> bool:

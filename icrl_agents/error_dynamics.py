@@ -54,7 +54,7 @@ class ErrorDynamics(NamedTuple):
 
     def operator(self, step_size: float) -> Tensor:
         """I − αG, ``(*batch, D, D)``; 0 in the padding."""
-        identity = torch.eye(self.system.shape[-1]).to(self.system)
+        identity = torch.eye(self.system.shape[-1], device=self.system.device).to(self.system)
         return (identity - step_size * self.system).masked_fill(~self.context.mask[..., None], 0.0)
 
     def endless(self, rule: Attention, index: int) -> bool:
@@ -79,7 +79,7 @@ class ErrorDynamics(NamedTuple):
 def _kept(passed: Tensor, mask: Tensor) -> bool:
     """Whether some state keeps more than half of what ``passed (D, D)`` hands on for 10⁶ steps."""
     ends = torch.full_like(passed[:, 0], 1.0 / _FAR_AHEAD).double()
-    identity = torch.eye(len(passed)).to(ends)
+    identity = torch.eye(len(passed), device=ends.device).to(ends)
     kept = torch.linalg.solve(identity - (1.0 - 1.0 / _FAR_AHEAD) * passed.double(), ends)
     return bool((kept.masked_fill(~mask, 0.0) > 0.5).any())
 
@@ -201,7 +201,7 @@ def error_dynamics(rule: Attention, context: Context) -> ErrorDynamics | None:
     own = weights[..., : len(distinct), :]
     both = distinct.mask[..., None, :] & distinct.mask[..., :, None]
     passed = distinct.routed(weights)
-    system = torch.where(both, own - passed, torch.eye(len(distinct)).to(own))
+    system = torch.where(both, own - passed, torch.eye(len(distinct), device=own.device).to(own))
     return ErrorDynamics(distinct, attention, own, passed, system)
 
 
@@ -234,7 +234,8 @@ def spectral_radius(operator: Tensor) -> float:
 
 def _on_krylov_space(operator: Tensor) -> tuple[float, bool]:
     """The largest |eigenvalue| on the Krylov space of a fixed random vector, and whether it has settled."""
-    start = torch.randn(1, len(operator), generator=torch.Generator().manual_seed(0), dtype=operator.dtype)
+    generator = torch.Generator().manual_seed(0)
+    start = torch.randn(1, len(operator), generator=generator, dtype=operator.dtype, device="cpu")
     found = math.inf
     for basis, H in arnoldi(lambda v: v @ operator.mT, start.to(operator.device), _KRYLOV):
         k = basis.shape[1] - 1

@@ -164,8 +164,8 @@ def _takes_another_type(function: Callable[..., Tensor], states: tuple[Tensor, .
 def some_rows(states: Tensor) -> tuple[Tensor, Tensor]:
     """A few of ``states (*batch, n, d)``, a copy, and the first half of those."""
     n = states.shape[-2]
-    first = torch.linspace(0, n - 2, PAIRS).long()
-    rows = torch.stack([first, first + 1], dim=-1).flatten() if n > 2 * PAIRS else torch.arange(n)
+    first = torch.linspace(0, n - 2, PAIRS, device=states.device).long()
+    rows = torch.stack([first, first + 1], dim=-1).flatten() if n > 2 * PAIRS else torch.arange(n, device=states.device)
     some = states[..., rows, :]
     return some, some[..., : (some.shape[-2] + 1) // 2, :]
 

@@ -8,16 +8,18 @@ import dataclasses
 import math
 from itertools import pairwise
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from icrl_agents import Context, constructions, kernels
+from icrl_agents import Context, constructions, distinct, kernels
 from icrl_agents.adaptive import AdaptiveTD, default_bank
 from icrl_agents.command_line import STUDIES, main
-from icrl_agents.control import Critic, PPOConfig, quadratic_features
+from icrl_agents.control import Critic, PPOConfig, ppo, quadratic_features
 from icrl_agents.control.improvement import cross_fitted_advantages
 from icrl_agents.control.rollout import Rollout
+from icrl_agents.diagnostics import attention_distance, expected_update, value_distance
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import (
     LSTD,
@@ -29,11 +31,13 @@ from icrl_agents.evaluators import (
     TabularTD,
     WeightedSoftmaxTD,
 )
+from icrl_agents.layers import export_multihead_attention
 from icrl_agents.pretraining import PretrainConfig, pretrain
 from icrl_agents.pretraining.batches import batches
 from icrl_agents.pretraining.losses import loss_of
 from icrl_agents.pretraining.measurements import Measurements
 from icrl_agents.pretraining.model import random_transformer
+from icrl_envs import boyan_chain
 from tests.accelerator import DEVICE, Accelerator
 
 TOLERANCE = 1e-9
@@ -199,3 +203,41 @@ def test_functions_refuse_a_device_that_is_not_there(tmp_path):
     assert not (tmp_path / "folder").exists()
     with pytest.raises(ValueError, match="device: 'abacus'"):
         Critic(LSTD(), device=PPOConfig(device="abacus").device)
+
+
+@pytest.mark.filterwarnings("ignore:context. no return in it is complete:RuntimeWarning")
+@pytest.mark.parametrize("n", [40, 300])
+@pytest.mark.parametrize("name", EVALUATORS)
+def test_a_default_device_of_torch_other_than_the_contexts_changes_nothing(name, n):
+    evaluator, here = EVALUATORS[name], context(n == 300, n)
+    expected = evaluator.fit(here).by_depth(here.states)
+    distinct._factors.cache_clear()
+    with torch.device("meta"):
+        found = evaluator.fit(here).by_depth(here.states)
+    assert torch.equal(found, expected)
+
+
+def test_a_default_device_of_torch_changes_no_training():
+    pretraining = {"num_states": 4, "context_length": 12, "num_layers": 3, "tasks": 4, "steps": 2}
+    chain, env = boyan_chain(num_states=5), gym.make("Pendulum-v1")
+    options = {"total_steps": 16, "seed": 0, "config": PPOConfig(rollout_steps=8)}
+    found = []
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            constructed = constructions.linear_td(5, 3)
+            update = expected_update(chain, kernels.RBF(0.5))
+            softmax = constructions.weighted_softmax_td(kernels.RBF(0.5), 2, form="temporal_shift")
+            exported = export_multihead_attention(softmax.blocks[0], 3)
+            found.append(
+                [
+                    pretrain(PretrainConfig(**pretraining)).losses,
+                    *ppo(env, LSTD(1.0), **options).actor.parameters(),
+                    update.errors(3),
+                    update.error_operator(),
+                    value_distance(constructed),
+                    attention_distance(constructed),
+                    *exported.parameters(),
+                ]
+            )
+    for tensor, other in zip(*found, strict=True):
+        assert torch.equal(tensor, other)

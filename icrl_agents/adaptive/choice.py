@@ -77,7 +77,7 @@ def choose(
     kept[kept.clone()], forms = near.cpu(), forms[:, near][:, :, near]
     best = simplex_weights(forms.mean(0))
     step = cautious_step(forms, 0, best, caution)
-    weights = torch.zeros(len(candidates), dtype=torch.float64)
+    weights = torch.zeros(len(candidates), dtype=torch.float64, device="cpu")
     weights[kept] = step * best.cpu()
     weights[0] += 1 - step
     if step == 0:
@@ -94,8 +94,8 @@ def default_choice(
     return_errors: Tensor | None = None,
 ) -> Choice:
     """Returns the choice of the first candidate alone, and why."""
-    weights = torch.zeros(len(candidates), dtype=torch.float64)
+    weights = torch.zeros(len(candidates), dtype=torch.float64, device="cpu")
     weights[0] = 1.0
-    none = torch.zeros(0, len(candidates), dtype=torch.float64)
+    none = torch.zeros(0, len(candidates), dtype=torch.float64, device="cpu")
     losses = (none if td_losses is None else td_losses, none if return_errors is None else return_errors)
     return Choice(candidates, weights, 0.0, *losses, f"default: {reason}")

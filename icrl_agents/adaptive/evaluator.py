@@ -51,7 +51,7 @@ class AdaptiveValueFunction(ValueFunction):
             for owner, candidate, weight in zip(owners, choice.candidates, choice.weights.tolist(), strict=True)
             if weight > 0
         ]
-        depths = torch.arange(max(depth for _, depth, _ in weighted) + 1)
+        depths = torch.arange(max(depth for _, depth, _ in weighted) + 1, device="cpu")
         bases, coefficients, errors = [], [], []
         for i, part in enumerate(self.parts):
             terms = [(weight, depths.clamp(max=depth)) for owner, depth, weight in weighted if owner == i]

@@ -127,7 +127,7 @@ def _query_matrix(
     if isinstance(dim, bool) or not isinstance(dim, Integral) or dim < 1:
         raise ValueError(f"dim: expected an integer ≥ 1, got {dim!r}.")
     C = check_preconditioner(preconditioner, dim)
-    C = torch.eye(dim, dtype=torch.float64) if C is None else C
+    C = torch.eye(dim, dtype=torch.float64, device="cpu") if C is None else C
     alpha = 1.0 if step_size == "auto" else float(step_size)
     signs = torch.outer(C.new_tensor(keys), C.new_tensor(DIFFERENCE))
     Q = C.new_zeros((2 * dim + extra_rows, 2 * dim + extra_rows))

@@ -56,7 +56,7 @@ class Actor(nn.Module):
             size = int(action_space.n)
         elif isinstance(action_space, spaces.Box) and np.issubdtype(action_space.dtype, np.floating):
             size = int(np.prod(action_space.shape))
-            self.log_deviation = nn.Parameter(torch.zeros(size, dtype=torch.float32))
+            self.log_deviation = nn.Parameter(torch.zeros(size, dtype=torch.float32, device="cpu"))
         else:
             raise TypeError(f"action_space: expected Discrete or a Box of floats, got {action_space}.")
         widths = [spaces.flatdim(observation_space), *hidden]
@@ -79,7 +79,7 @@ class Actor(nn.Module):
             if isinstance(policy, Categorical):
                 actions = torch.multinomial(policy.probs, 1, generator=generator)[:, 0]
             else:
-                noise = torch.randn(policy.mean.shape, generator=generator, dtype=policy.mean.dtype)
+                noise = torch.randn(policy.mean.shape, generator=generator, dtype=policy.mean.dtype, device="cpu")
                 actions = policy.mean + policy.stddev * noise
             return actions, policy.log_prob(actions)
 
@@ -102,7 +102,7 @@ class Actor(nn.Module):
 
 def _linear(width: int, following: int, gain: float, generator: torch.Generator) -> nn.Linear:
     layer = cast(
-        nn.Linear, nn.utils.skip_init(nn.Linear, width, following, dtype=torch.float32)
+        nn.Linear, nn.utils.skip_init(nn.Linear, width, following, dtype=torch.float32, device="cpu")
     )  # draws nothing globally
     nn.init.orthogonal_(layer.weight, gain, generator=generator)
     nn.init.zeros_(layer.bias)

@@ -101,7 +101,7 @@ def quadratic_features(states: Tensor) -> Tensor:
     if states.ndim == 0:
         raise ValueError("states: expected shape (m, d), got a single number.")
     d = states.shape[-1]
-    i, j = torch.triu_indices(d, d)
+    i, j = torch.triu_indices(d, d, device=states.device)
     features = torch.cat([torch.ones_like(states[..., :1]), states, states[..., i] * states[..., j]], dim=-1)
     finite("states", features, " whose products are finite")
     return features

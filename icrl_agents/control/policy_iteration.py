@@ -130,8 +130,8 @@ def action_value_context(experience: Experience, policy: np.ndarray, phi: torch.
     A = experience.num_actions
     pairs = torch.from_numpy(experience.states * A + experience.actions)
     following = torch.from_numpy(experience.next_states * A + policy[experience.next_states])
-    discounts = torch.full((len(pairs),), gamma, dtype=torch.float64)
-    unlinked = torch.zeros(len(pairs), dtype=torch.bool)
+    discounts = torch.full((len(pairs),), gamma, dtype=torch.float64, device="cpu")
+    unlinked = torch.zeros(len(pairs), dtype=torch.bool, device="cpu")
     return Context(phi[pairs], experience.rewards, discounts, phi[following], contiguous=unlinked)
 
 

@@ -201,7 +201,7 @@ def _improve(
     if 0 < float(largest) < SMALL:
         advantages = advantages / near_power_of_two(largest)
     for _ in range(config.epochs):
-        for chosen in torch.randperm(len(advantages), generator=generator).split(config.batch_size):
+        for chosen in torch.randperm(len(advantages), generator=generator, device="cpu").split(config.batch_size):
             if len(chosen) < 2:
                 continue
             policy = actor(batch.context.states[chosen])

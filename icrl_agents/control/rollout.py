@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from icrl_agents.arrays import rounded_discounts
+from icrl_agents.arrays import as_tensor, rounded_discounts
 from icrl_agents.context import Context
 
 
@@ -57,7 +57,8 @@ class Rollout:
             ValueError: If γ < 1 would be rounded to 1 in the type of the states, or all rewards to 0.
         """
         states, rewards, next_states, terminated, truncated, valid = (
-            torch.stack([torch.as_tensor(part) for part in column], dim=1) for column in zip(*self._rows, strict=True)
+            torch.stack([as_tensor("rollout", part) for part in column], dim=1)
+            for column in zip(*self._rows, strict=True)
         )
         continues = ~(terminated | truncated)
         continues[:, -1] = False
@@ -73,4 +74,4 @@ class Rollout:
     @property
     def valid(self) -> Tensor:
         """Which of the N·T entries are rows of the context, shape ``(N, T)``."""
-        return torch.stack([torch.as_tensor(row[-1]) for row in self._rows], dim=1)
+        return torch.stack([as_tensor("rollout", row[-1]) for row in self._rows], dim=1)

@@ -58,7 +58,7 @@ def value_row_distance(transformer: InContextTransformer, construction: InContex
             continue
         row = value_row(block)
         constructed = torch.zeros_like(row)
-        constructed[-MEMORY:] = torch.tensor(TD_PATTERN)
+        constructed[-MEMORY:] = row.new_tensor(TD_PATTERN)
         distances.append(_distance(row, constructed))
     return torch.stack(distances)
 
@@ -83,7 +83,7 @@ def _of_values(block: torch.nn.Module, construction: InContextTransformer | None
     if isinstance(block, LinearAttentionLayer):
         P, _, constructed, _ = _matched(block, construction)
         return _mean_distance(P, constructed)
-    signs = torch.tensor(TD_PATTERN).to(next(block.parameters()))
+    signs = next(block.parameters()).new_tensor(TD_PATTERN)
     if isinstance(block, FullAttentionLayer):
         constructed = torch.zeros_like(block.V)
         for head in range(len(constructed)):
@@ -110,7 +110,7 @@ def _of_attention(block: torch.nn.Module, construction: InContextTransformer | N
         A = cast(DotProduct, kernel).matrix.detach().mT[None]
         A, d = A - A.mean(1, keepdim=True), A.shape[-1]
     constructed = torch.zeros_like(A)
-    constructed[:, :d, :d] = torch.eye(d).to(A) - 1.0 / d
+    constructed[:, :d, :d] = torch.eye(d, device=A.device).to(A) - 1.0 / d
     return _distance(A, constructed)
 
 

@@ -185,7 +185,7 @@ def oriented(V: Tensor) -> Tensor:
     """V of two heads with the sign of row u, the target, such that the second head's weight on R is positive."""
     if len(V) == 1 or V[1, -2, -MEMORY] >= 0:
         return V
-    sign = torch.ones(V.shape[-1]).to(V)
+    sign = V.new_ones(V.shape[-1])
     sign[-2] = -1.0
     return sign[:, None] * V * sign
 

@@ -42,7 +42,7 @@ class ExpectedUpdate(NamedTuple):
     def error_operator(self, step_size: float = 1.0) -> Tensor:
         """I − αMA, ``(*batch, D′, D′)``: the error of v after a sweep is this times the one before."""
         M, A = self.attention, self.dynamics
-        return torch.eye(M.shape[-2]).to(M) - _checked(step_size) * M @ A
+        return torch.eye(M.shape[-2], device=M.device).to(M) - _checked(step_size) * M @ A
 
     def td_error_operator(self, step_size: float = 1.0) -> Tensor:
         """I − αAM, ``(*batch, D, D)``: the mean TD error of each state after a sweep is this times the one before.
@@ -51,7 +51,7 @@ class ExpectedUpdate(NamedTuple):
         leaves what the sweeps can reach.
         """
         M, A = self.attention, self.dynamics
-        return torch.eye(M.shape[-1]).to(M) - _checked(step_size) * A @ M
+        return torch.eye(M.shape[-1], device=M.device).to(M) - _checked(step_size) * A @ M
 
     def sweep(self, num_sweeps: int, step_size: float = 1.0, start: Tensor | None = None) -> Tensor:
         """Values v after 0 … L sweeps from ``start (*batch, D′)``, default 0, ``(*batch, D′, L + 1)``.
@@ -118,7 +118,7 @@ def expected_update(source: FiniteChain | Context, kernel: Kernel) -> ExpectedUp
             raise ValueError(f"source: expected a context without batch dimensions, got {source!r}.")
         return expected_updates(source, kernel)[0]
     P, rewards, features, mu, gamma = check_process("source", source)
-    A = torch.eye(len(mu)).to(features) - gamma * P
+    A = torch.eye(len(mu), device=features.device).to(features) - gamma * P
     return ExpectedUpdate(features, _population(features, mu, kernel), A, rewards)
 
 
@@ -178,7 +178,7 @@ def _of_context(
     place[real] = torch.argsort(order)[group]
 
     distinct, D = distinct[order], int(left.sum())
-    one_hot = torch.eye(len(distinct)).to(points)
+    one_hot = torch.eye(len(distinct), device=points.device).to(points)
     own, following = one_hot[place[:n][mask]], one_hot[place[successors[mask]]]
     mean = (own / own.sum(0).clamp(min=1)).mT[:D]
     A = mean @ (own - discounts[mask, None] * following)

@@ -169,6 +169,6 @@ def _sample(
         points.expand(count, *points.shape),
         chain.rewards.expand(count, -1),
         path[:, :-1],
-        torch.full((count, length), chain.gamma, dtype=points.dtype),
+        torch.full((count, length), chain.gamma, dtype=points.dtype, device="cpu"),
     )
     return contexts, path[:, -2], path[:, -1]

@@ -225,7 +225,7 @@ def _measured(context: Context, directions: Tensor, gain: Tensor, index: int) ->
     """Spectral radius of I − (α/n) Σ_k directions_k (x_k − γ_k x′_k)ᵀ of one context."""
     differences = context.states - discounted_features(context)
     moments = (gain[..., None] * directions.mT @ differences).reshape(-1, context.dim, context.dim)[index]
-    return Measured(spectral_radius(torch.eye(context.dim).to(moments) - moments))
+    return Measured(spectral_radius(torch.eye(context.dim, device=moments.device).to(moments) - moments))
 
 
 def _zero_weights(context: Context) -> Tensor:

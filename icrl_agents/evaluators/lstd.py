@@ -116,7 +116,7 @@ class LSTD:
         )
         if differentiated(x):
             basis = _differentiable(x, basis, unit, smallest, float(self.ridge) ** 0.5)
-        sent, gram = x @ basis, torch.eye(rank).to(s)
+        sent, gram = x @ basis, torch.eye(rank, device=s.device).to(s)
         if differentiated(x):
             gram = sent.mT @ sent + (ridges[:, None] * basis).mT @ (ridges[:, None] * basis)
         operator = gram - sent.mT @ (x_next @ basis)

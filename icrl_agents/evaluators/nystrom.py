@@ -110,7 +110,7 @@ class Nystrom:
         states = context.states[context.mask]
         kernel = bind_kernel(rule.kernel, states, torch.ones_like(states[:, 0], dtype=torch.bool))
         distinct = states[group_rows(states).first]
-        chosen = torch.randperm(len(distinct), generator=generator)[: self.landmarks].to(states.device)
+        chosen = torch.randperm(len(distinct), generator=generator, device="cpu")[: self.landmarks].to(states.device)
         Z, sums = with_unreached(kernel, distinct[chosen], states)
         kappa = kernel_matrix(kernel, Z, Z)
         check_finite(kappa)
@@ -122,7 +122,7 @@ class Nystrom:
             most = min(max(len(Z), self.landmarks), LARGEST_MATRIX // (8 * len(context)))
             far = far_finals(kernel, Z, context, landmarks.visited, most)
             exact = rule.bind(context.states, context.mask)(context.points[far])
-            B = torch.block_diag(B, torch.eye(len(far)).to(B))
+            B = torch.block_diag(B, torch.eye(len(far), device=B.device).to(B))
             return landmarks._replace(B=B, mass=mass, far=far, exact=exact), 1.0
         alpha = rule.step_size
         if _is_estimated(rule):
@@ -173,7 +173,7 @@ class Nystrom:
     def _some(self, points: Tensor, generator: torch.Generator) -> Tensor:
         if self.sample >= len(points):
             return points
-        return points[torch.randint(len(points), (self.sample,), generator=generator).to(points.device)]
+        return points[torch.randint(len(points), (self.sample,), generator=generator, device="cpu").to(points.device)]
 
 
 def _values(
@@ -199,8 +199,8 @@ def _gap(found: Tensor, exact: Tensor, least: Tensor | None = None) -> Tensor:
 def _draws(risks: Tensor, number: int, generator: torch.Generator) -> Tensor:
     """Indices drawn with probabilities in proportion to squares, as they are best for a sum of squared errors."""
     sums = (risks / power_of_two(risks)).square().cumsum(0)
-    drawn = torch.rand(min(number, len(risks)), generator=generator, dtype=torch.float64).to(sums.device) * sums[-1]
-    found = torch.searchsorted(sums, drawn, right=True)
+    drawn = torch.rand(min(number, len(risks)), generator=generator, dtype=torch.float64, device="cpu")
+    found = torch.searchsorted(sums, drawn.to(sums.device) * sums[-1], right=True)
     return found[found < len(risks)]  # none where nothing is at risk
 
 

@@ -88,7 +88,8 @@ def reciprocal_condition(matrix: Tensor, scale: Tensor | float) -> Tensor:
     Where the terms cancel, what is left is rounding, of which the condition number by itself tells nothing.
     """
     norm = torch.linalg.matrix_norm(matrix, 1)
-    found = 1.0 / torch.linalg.cond(matrix, p=1) * norm / torch.maximum(norm, torch.as_tensor(scale).to(norm))
+    largest = torch.maximum(norm, torch.as_tensor(scale, device=norm.device).to(norm))
+    found = 1.0 / torch.linalg.cond(matrix, p=1) * norm / largest
     return torch.where(norm > 0, found, 0.0)
 
 

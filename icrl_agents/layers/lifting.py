@@ -67,7 +67,7 @@ def lifted_score(dim: int, *, symmetric: bool = False) -> Tensor:
     """
     arguments.integer("dim", dim, 1)
     check_kind("symmetric", symmetric, bool)
-    B = torch.diag(torch.tensor([1.0] * dim + [0.0] * LIFTED, dtype=torch.float64))
+    B = torch.diag(torch.tensor([1.0] * dim + [0.0] * LIFTED, dtype=torch.float64, device="cpu"))
     B[-1, -2] = -1.0
     if symmetric:
         B[-2, -1] = -1.0
@@ -79,4 +79,4 @@ def context_lift(context: Context, kernel: RBF) -> tuple[Tensor, Tensor]:
     scale = kernel.bind(context.states, context.mask).length_scale
     count = context.mask.sum(-1).clamp(min=1)[..., None, None]
     centre = context.states.masked_fill(~context.mask[..., None], 0.0).sum(-2, keepdim=True) / count
-    return (torch.ones(()) if scale is None else scale).to(centre), centre
+    return (centre.new_ones(()) if scale is None else scale.to(centre)), centre

@@ -145,7 +145,7 @@ class LinearAttentionLayer(nn.Module):
         keys = widened(self._keys(tokens, context))
         moments = (keys[..., :d] - keys[..., d : 2 * d]).mT @ eligibility_traces(context, keys, self.trace_decay)
         sent = moments @ self._read().to(keys)[:, :d] / num_transitions(context)[..., None, None]
-        return (torch.eye(d).to(sent) + sent.mT).reshape(-1, d, d)
+        return (torch.eye(d, device=sent.device).to(sent) + sent.mT).reshape(-1, d, d)
 
     def settings(self) -> dict[str, Any]:
         """Everything but P and Q, as ``from_settings`` takes it."""

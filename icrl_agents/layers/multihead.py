@@ -224,13 +224,13 @@ def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> Multihead
         raise ValueError(f"dim: expected an integer ≥ 1, got {dim!r}.")
     B = _score_matrix(kernel, dim)
     E = len(B) + MEMORY
-    attention = nn.MultiheadAttention(E, num_heads=1, bias=False, batch_first=True, dtype=torch.float64)
-    projections = torch.zeros(3, E, E, dtype=torch.float64)
+    attention = nn.MultiheadAttention(E, num_heads=1, bias=False, batch_first=True, dtype=torch.float64, device="cpu")
+    projections = torch.zeros(3, E, E, dtype=torch.float64, device="cpu")
     projections[0, : len(B), : len(B)] = math.sqrt(E) * B.mT
-    projections[1, : len(B), : len(B)] = torch.eye(len(B))
+    projections[1, : len(B), : len(B)] = torch.eye(len(B), device="cpu")
     projections[2] = layer.value_matrices(len(B))[0]
     attention.in_proj_weight = nn.Parameter(projections.flatten(0, 1), requires_grad=False)
-    attention.out_proj.weight = nn.Parameter(torch.eye(E, dtype=torch.float64), requires_grad=False)
+    attention.out_proj.weight = nn.Parameter(torch.eye(E, dtype=torch.float64, device="cpu"), requires_grad=False)
     return MultiheadLayer(attention, copy.deepcopy(kernel) if isinstance(kernel, RBF) else None)
 
 
@@ -239,7 +239,7 @@ def _score_matrix(kernel: object, dim: int) -> Tensor:
     if type(kernel) is RBF:
         return lifted_score(dim)
     if type(kernel) is Exponential:
-        return torch.eye(dim, dtype=torch.float64) / kernel.temperature.detach().double().cpu()
+        return torch.eye(dim, dtype=torch.float64, device="cpu") / kernel.temperature.detach().double().cpu()
     if type(kernel) is not DotProduct:
         raise ValueError(
             f"layer: expected a kernel whose score is bilinear, DotProduct, Exponential or RBF, got {kernel!r}."

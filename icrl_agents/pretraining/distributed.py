@@ -73,7 +73,7 @@ def check_agreement(config: PretrainConfig, step: int) -> None:
         return
     _group()
     settings = dataclasses.asdict(config)
-    own = torch.tensor([step, *map(_number, settings.values())])
+    own = torch.tensor([step, *map(_number, settings.values())], device="cpu")
     each = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(each, own)
     if different := [name for i, name in enumerate(settings, 1) if len({int(numbers[i]) for numbers in each}) > 1]:

@@ -57,14 +57,14 @@ def construction(config: PretrainConfig) -> InContextTransformer:
     if config.chain == "cartpole":
         kernel = RBF("median")
     else:
-        kernel = DotProduct(SHARP_SCORE * torch.eye(d)) if config.features == "one_hot" else Identity()
+        kernel = DotProduct(SHARP_SCORE * torch.eye(d, device="cpu")) if config.features == "one_hot" else Identity()
     return weighted_softmax_td(kernel, L, form=config.form).to(config.device)
 
 
 def _layer(config: PretrainConfig, generator: torch.Generator) -> nn.Module:
     def normal(*shape: int) -> Tensor:
         scale = config.initial_scale / math.sqrt(shape[-1]) if len(shape) > 1 else config.initial_scale
-        return scale * torch.randn(shape, generator=generator, dtype=torch.float64)
+        return scale * torch.randn(shape, generator=generator, dtype=torch.float64, device="cpu")
 
     d = config.dim
     if config.form == "linear":

@@ -46,7 +46,7 @@ class TrainingState:
 
 def save_state(state: TrainingState, folder: Path) -> None:
     """Writes the state into ``folder``, made if missing, whole or not at all."""
-    tensors = {"losses": torch.tensor(state.losses, dtype=torch.float64)}
+    tensors = {"losses": torch.tensor(state.losses, dtype=torch.float64, device="cpu")}
     for name, parameter in state.transformer.named_parameters():
         tensors[f"weight.{name}"] = parameter.detach()
         for key, value in state.optimiser.state[parameter].items():
