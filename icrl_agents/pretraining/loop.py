@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from tqdm import tqdm
 
-from icrl_agents.files import check_writable
+from icrl_agents.files import at_home, check_writable
 from icrl_agents.locks import locked_folder
 from icrl_agents.machine import check_device, one_thread
 from icrl_agents.pretraining.batches import batches
@@ -158,7 +158,7 @@ def _checked(folder: str | Path | None, until: int | None, save_every: int, tens
         check_tensorboard()
         if folder is None:
             raise ValueError("folder: expected one for tensorboard=True, got None.")
-    return None if folder is None else Path(folder)
+    return None if folder is None else at_home(folder)
 
 
 def _take_step(state: TrainingState, loss: torch.Tensor, step: int) -> None:
