@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from icrl_agents.arrays import floating
+from icrl_agents.notices import warn
 from icrl_envs import arguments
 
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One trajectory S₀, R₁, S₁, …, R_T, S_T; arrays are copied, so that a buffer may be filled anew.
+    """One trajectory S₀, R₁, S₁, …, R_T, S_T; arrays and lists are copied, so that a buffer may be filled anew.
 
     An episode that ended without terminating was truncated: its last transition bootstraps from S_T.
     Where an environment reports both, terminated wins.
@@ -32,15 +35,28 @@ class Episode:
     actions: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        """Copies the arrays; what is of another kind is for ``episode_arrays`` to refuse."""
+        """Copies arrays and lists; what is of another kind is for ``episode_arrays`` to refuse."""
+        given = self.observations
+        several = isinstance(given, (list, deque)) and len(given) > 1
+        if several and isinstance(given[0], (np.ndarray, Tensor, list)) and all(each is given[0] for each in given):
+            warn(
+                f"observations: one {type(given[0]).__name__}, {len(given)} times, as where an environment fills one "
+                "anew at each step; append a copy of each.",
+                UserWarning,
+                stacklevel=3,
+            )
         for name in ("observations", "rewards", "actions"):
-            given = getattr(self, name)
-            if isinstance(given, (np.ndarray, Tensor)):
-                object.__setattr__(self, name, given.clone() if isinstance(given, Tensor) else given.copy())
+            object.__setattr__(self, name, _copied(getattr(self, name)))
 
     def __len__(self) -> int:
         """Number of transitions T."""
         return len(self.rewards)
+
+
+def _copied(given: Any) -> Any:  # noqa: ANN401 - whatever was given
+    if isinstance(given, (list, deque)):
+        return [_copied(each) for each in given]
+    return given.clone() if isinstance(given, Tensor) else given.copy() if isinstance(given, np.ndarray) else given
 
 
 def episode_arrays(index: int, episode: Episode) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """Episodes and contexts of one's own arrays: buffers that are filled anew, and flags in the place of discounts."""
 
 import warnings
+from collections import deque
 
 import gymnasium as gym
 import numpy as np
@@ -26,6 +27,35 @@ def test_a_buffer_that_is_filled_anew_for_each_episode_changes_none_before(of):
     assert context.states[:, 0].tolist() == [0.0, 1.0, 2.0, 1.0, 2.0, 2.0]
     assert context.rewards.tolist() == [0.0, 0.0, 0.0, 1.0, 1.0, 2.0]
     assert [float(episode.actions[0, 0]) for episode in episodes] == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", [list, deque])
+def test_lists_that_are_cleared_and_appended_to_anew_change_no_episode_before(kind):
+    observations, rewards, actions, episodes = kind(), kind(), kind(), []
+    for first in range(3):
+        for each in (observations, rewards, actions):
+            each.clear()
+        observations.append(state := np.array([first]) * 1.0)
+        for step in range(2):
+            observations.append(np.array([first + step + 1.0]))
+            rewards.append(float(first))
+            actions.append([step])
+        episodes.append(Episode(observations, rewards, False, actions))
+        state[:] = 99.0
+    context = Context.from_episodes(episodes, 0.9)
+    assert context.states[:, 0].tolist() == [0.0, 1.0, 1.0, 2.0, 2.0, 3.0]
+    assert context.rewards.tolist() == [0.0, 0.0, 1.0, 1.0, 2.0, 2.0]
+    assert [len(episode.actions) for episode in episodes] == [2, 2, 2]
+
+
+def test_one_array_that_was_appended_again_and_again_is_told_of():
+    state, observations = np.zeros(1), []
+    for _ in range(4):
+        state += 1.0
+        observations.append(state)
+    with pytest.warns(UserWarning, match="observations: one ndarray, 4 times, .* append a copy of each"):
+        Episode(observations, np.ones(3))
+    Episode([each.copy() for each in observations], np.ones(3))
 
 
 def test_an_episode_of_a_tensor_with_a_gradient_passes_it_on():
