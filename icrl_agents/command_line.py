@@ -7,7 +7,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tyro
@@ -164,7 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = parse(arguments)
         study = next(study for kind, study in STUDIES.values() if kind is type(config))
-        code = study(config)
+        with _own_style():
+            code = study(config)
         print(end="", flush=True)
         return code
     except (ValueError, TypeError, OSError, MissingExtraError) as error:
@@ -179,6 +180,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"icrl: interrupted; {_after_interruption(config)}.", file=sys.stderr)
         return 130
+
+
+@contextlib.contextmanager
+def _own_style() -> Iterator[None]:
+    """Has figures drawn by Matplotlib's own settings, not by the user's, which may ask for LaTeX."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
 
 
 def _after_interruption(config: Any) -> str:  # noqa: ANN401 - one of the configurations in STUDIES, or None

@@ -2,11 +2,13 @@
 
 import itertools
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from icrl_agents.command_line import main
 from icrl_agents.studies.adapt import figures as adapt_figures
 from icrl_agents.studies.adapt.evaluation import ADAPTIVE, FIXED, NAIVE
 from icrl_agents.studies.adapt.evaluation import Row as AdaptRow
@@ -119,3 +121,17 @@ def test_a_legend_has_a_column_for_each_kind(levels):
     columns = [[text.get_text() for text in legend.get_texts()[i :: max(3, levels)]] for i in range(max(3, levels))]
     assert [m for m, _ in columns] == [f"m {i}" if i < 3 else " " for i in range(len(columns))]
     assert [n for _, n in columns] == [f"n {i}" if i < levels else " " for i in range(len(columns))]
+
+
+def test_figures_do_not_depend_on_the_users_settings(tmp_path, monkeypatch):
+    study = ["evaluate", "icrl/BoyanChain-v0", "--seeds", "1", "--context-episodes", "2", "--held-out-episodes", "2"]
+    study += ["--max-episode-steps", "40", "--gamma", "0.8", "--out"]
+    assert main([*study, str(tmp_path / "plain")]) == 0
+    monkeypatch.setitem(matplotlib.rcParams, "text.usetex", True)  # which asks for LaTeX, that need not be there
+    monkeypatch.setitem(matplotlib.rcParams, "axes.facecolor", "black")
+    assert main([*study, str(tmp_path / "styled")]) == 0
+    assert matplotlib.rcParams["text.usetex"]
+    plain, styled = (
+        [path.read_bytes() for path in sorted((tmp_path / name).glob("*.png"))] for name in ("plain", "styled")
+    )
+    assert plain == styled != []
