@@ -167,7 +167,8 @@ def _check_compared(value_function: ValueFunction, reference: ValueFunction, sta
 
 def _gradient(value_function: ValueFunction, states: Tensor) -> Tensor:
     with torch.enable_grad():
-        queries = states.detach().requires_grad_(True)
+        batch = torch.broadcast_shapes(states.shape[:-2], value_function.context.rewards.shape[:-1])
+        queries = states.detach().expand(*batch, -1, -1).clone().requires_grad_(True)  # of each context its own
         return torch.autograd.grad(value_function(queries).sum(), queries)[0]
 
 
