@@ -45,7 +45,8 @@ def kernel_td(
     Args:
         kernel: κ, the nonlinearity of the attention scores; see ``icrl_agents.kernels``.
         num_layers: L ≥ 0.
-        step_size: α > 0, or ``"auto"`` for 1 / max_j Σ_i |κ(x_i, x_j)| of each context.
+        step_size: α > 0, or ``"auto"`` for 1 / max_j Σ_i |κ(x_i, x_j)| of each context. It is a setting and no weight:
+            ``load_state_dict`` does not bring another one along, ``save_pretrained`` keeps it.
         form: ``"dual_head"``, or ``"temporal_shift"`` for one head and the Temporal Shift Module.
 
     Raises:
