@@ -1,5 +1,6 @@
 """Pretraining under torchrun: two processes that share each batch train as one does."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -29,13 +30,23 @@ CASES = {
 }
 REFUSED = {"odd": {"tasks": 3}, "neu": {"tasks": 4, "loss": "neu"}, "apart": {"tasks": 4}}
 
+ALONE = """
+from icrl_agents import PretrainConfig, pretrain
+from icrl_agents.pretraining import distributed
+distributed.PATIENCE = 0.2
+pretrain(PretrainConfig(num_states=4, context_length=12, num_layers=3, steps=1, tasks=2))
+"""
 
-def torchrun(folder: Path, until: int) -> str:
+
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return free.getsockname()[1]
+
+
+def torchrun(folder: Path, until: int) -> str:
     (folder / "program.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={port}"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     command += [str(folder / "program.py"), str(folder / "two"), repr(CASES | REFUSED), str(until)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -59,3 +70,16 @@ def test_two_processes_give_the_trace_of_one_when_interrupted_too(tmp_path):
         for name, tensor in one.items():
             error = (tensor - two[name]).abs().max() / tensor.abs().max().clamp(min=1e-30)
             assert error < 1e-10, (case, name)
+
+
+def test_a_process_of_several_that_trains_alone_says_for_whom_it_waits():
+    told = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    environment = os.environ | told | {"TORCHELASTIC_RUN_ID": "none"}
+    with subprocess.Popen([sys.executable, "-c", ALONE], env=environment, stderr=subprocess.PIPE, text=True) as waiting:
+        try:
+            assert waiting.stderr is not None
+            said = next(line for line in waiting.stderr if "UserWarning" in line)
+        finally:
+            waiting.kill()
+    assert "process 0 of 2 that torchrun has started waits for the others" in said
+    assert "expected all of them to call pretrain, not the first alone" in said

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Callable
+import os
+import threading
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,6 +23,9 @@ from icrl_agents.pretraining.batches import cut
 from icrl_agents.pretraining.config import PretrainConfig
 from icrl_agents.pretraining.losses import Loss
 from icrl_agents.transformer import InContextTransformer
+
+PATIENCE = 30.0
+"""Seconds for which the processes wait for each other before they say so."""
 
 
 def is_first() -> bool:
@@ -75,7 +82,8 @@ def check_agreement(config: PretrainConfig, step: int) -> None:
     settings = dataclasses.asdict(config)
     own = torch.tensor([step, *map(_number, settings.values())], device="cpu")
     each = [torch.zeros_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(each, own)
+    with _told_if_it_lasts():
+        dist.all_gather(each, own)
     if different := [name for i, name in enumerate(settings, 1) if len({int(numbers[i]) for numbers in each}) > 1]:
         raise ValueError(
             f"config: expected one configuration in all {len(each)} processes of torchrun, which share each batch, got "
@@ -108,6 +116,24 @@ def _launched() -> bool:
 def _group() -> int:
     """This process's rank; the group is joined when it is first asked for, and left when the process ends."""
     if not dist.is_initialized():
-        dist.init_process_group("gloo")
+        with _told_if_it_lasts():
+            dist.init_process_group("gloo")
         atexit.register(dist.destroy_process_group)
     return dist.get_rank()
+
+
+@contextlib.contextmanager
+def _told_if_it_lasts() -> Iterator[None]:
+    """Warns, where the processes wait for each other for long, that each has to come here; goes on waiting."""
+    text = (
+        f"pretrain: process {os.environ['RANK']} of {os.environ['WORLD_SIZE']} that torchrun has started waits for the "
+        f"others since {PATIENCE:g} s; expected all of them to call pretrain, not the first alone, since they share "
+        "each batch."
+    )
+    timer = threading.Timer(PATIENCE, warnings.warn, (text, UserWarning))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()

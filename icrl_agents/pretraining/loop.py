@@ -62,7 +62,8 @@ def pretrain(
 
     Nothing but ``config`` decides the result: it does not depend on global random states, nor on how often training
     was interrupted. Devices differ by rounding alone, and a state that was kept on one is resumed on any other.
-    Processes that torchrun has started share the rows of each batch; the first of them writes.
+    Processes that torchrun has started share the rows of each batch; each has to call this, and the first
+    of them writes.
 
     Args:
         config: What is trained on what.
