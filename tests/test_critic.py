@@ -27,6 +27,20 @@ def test_a_constant_single_dimension_is_0_however_many_states_there_are(n, dtype
         assert not standardised(x + 0.1).any()
 
 
+def test_where_gamma_changes_the_batches_before_are_left_out():
+    def batch(gamma, first=0):
+        return Context(np.eye(3) + first, np.ones(3), [gamma, gamma, 0.0], np.eye(3)[::-1] + first)
+
+    scheduled, fresh = Critic(LSTD(0.1), window=3), Critic(LSTD(0.1), window=3)
+    for gamma in (0.5, 0.5, 0.9):
+        scheduled.assess(batch(gamma))
+    fresh.assess(batch(0.9))
+    ends = Context(np.eye(3), np.ones(3), np.zeros(3), np.eye(3))  # of any γ
+    for last in (batch(0.9, first=1), ends):
+        assert torch.equal(scheduled.assess(last).values, fresh.assess(last).values)
+    assert len(scheduled.state_dict()["batches"]) == 3
+
+
 def test_a_batch_that_is_written_into_later_has_no_part_in_the_next_assessment():
     first, second = (Context(np.eye(3) + i, np.ones(3), np.full(3, 0.5), np.eye(3)[::-1] + i) for i in range(2))
     expected = Critic(LSTD(0.1), window=2)

@@ -53,7 +53,8 @@ class Critic:
         evaluator: Anything with ``fit(context)``: an algorithm, a closed form, a transformer.
         gae_lambda: λ in [0, 1] of the advantages.
         window: Number of batches that the context holds: 1 for the last one alone. Older ones come from older
-            policies, so that the value lags behind, but it rests on more transitions.
+            policies, so that the value lags behind, but it rests on more transitions. Where γ changes, as by a
+            schedule, those of the γ before are left out.
         features: From standardised states ``(m, d)`` to features ``(m, f)``, row by row; default the states. A module
             is kept with the weights that it has at the fit.
         device: Torch device of the evaluator: cpu, cuda, cuda:1, …; by default that of each batch. What comes out is
@@ -92,6 +93,7 @@ class Critic:
             check_device(device)
         self.features, self.device = features, device
         self._batches: deque[Context] = self._window([])
+        self._gamma: float | None = None
         self._fitted: tuple[Features, ValueFunction] | None = None
         self.divergences = 0
 
@@ -109,11 +111,13 @@ class Critic:
         if batch.rewards.ndim != 1:
             raise ValueError(f"batch: expected one without batch dimensions, got shape {tuple(batch.rewards.shape)}.")
         own = Context.concatenate([batch])  # without padding, and a copy of what may be written into
-        batches = self._window([*self._batches, own])
+        gamma = _gamma_of([own], self._gamma)
+        batches = self._window([*(self._batches if gamma == self._gamma or self._gamma is None else ()), own])
         fitted, diverged = self._refitted(batches)
         values = self._values(fitted, batch.points)
         advantages = generalised_advantages(batch, values, self.gae_lambda)
-        self._batches, self._fitted, self.divergences = batches, fitted, self.divergences + diverged
+        self._batches, self._fitted, self._gamma = batches, fitted, gamma
+        self.divergences += diverged
         return Assessment(values[: len(batch)].masked_fill(~batch.mask, 0.0), advantages)
 
     def forget(self) -> None:
@@ -156,9 +160,10 @@ class Critic:
         Raises:
             DivergenceError: If the evaluator diverges.
         """
-        batches = self._window(Context(**batch) for batch in state["batches"])
+        given = [Context(**batch) for batch in state["batches"]]
+        batches = self._window(given)
         self._fitted = self._refitted(batches)[0] if batches else None
-        self._batches = batches
+        self._batches, self._gamma = batches, _gamma_of(given, None)
         self.divergences = int(state["divergences"])
 
     def __call__(self, states: Tensor) -> Tensor:
@@ -179,6 +184,14 @@ class Critic:
         values = value(features(there))
         check_kind("evaluator: values", values, Tensor)
         return values.to(states.device)
+
+
+def _gamma_of(batches: Iterable[Context], before: float | None) -> float | None:
+    """The γ > 0 of the last batch that has one alone; ``before`` where none has."""
+    for batch in batches:
+        found = batch.discounts[batch.discounts > 0].unique()
+        before = float(found) if len(found) == 1 else before
+    return before
 
 
 def check_evaluator(evaluator: Evaluator) -> Evaluator:
