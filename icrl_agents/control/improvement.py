@@ -168,13 +168,14 @@ def return_advantages(episodes: Sequence[Episode], gamma: float) -> list[Array]:
 
 
 def gain_scores(trials: Sequence[Trial], advantages: Sequence[Array]) -> Array:
-    """How surely larger gains are better, ``(k,)``: t_j = Σ_e u_ej / √(Σ_e u_ej²), u_ej = Σ_k Â_k (a_kj − m_kj) m_kj.
+    """How surely larger gains are better, ``(k,)``: t_j = Σ_e u_ej / √(Σ_e u_ej²), u_ej = Σ_k A_k (a_kj − m_kj) m_kj.
 
-    Σ_e u_ej is the policy gradient (arXiv 1506.02438, policy gradients with advantage estimates) along the script's
-    own direction m, up to a positive factor. It uses the actions that were taken: where the script asks for more
-    than the clip lets through, noise does nothing, the deviation is 0, and nothing is learned from chance. The
-    square root estimates the standard error, episode e by episode e, since transitions of one episode share their
-    chances; so t is free of the rewards' scale. Where m or the deviations are all 0, t = 0.
+    A_k is Â_k less the mean of Â over all transitions of all trials, a baseline. Σ_e u_ej is the policy gradient
+    (arXiv 1506.02438, policy gradients with advantage estimates) along the script's own direction m, up to a
+    positive factor. It uses the actions that were taken: where the script asks for more than the clip lets through,
+    noise does nothing, the deviation is 0, and nothing is learned from chance. The square root estimates the
+    standard error, episode e by episode e, since transitions of one episode share their chances; so t is free of
+    the rewards' scale. Where m or the deviations are all 0, t = 0.
 
     Args:
         trials: Of one policy.
