@@ -21,7 +21,13 @@ from torch import Tensor, nn
 from icrl_agents import kernels
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.files import at_home, check_writable, unfinished, write_together
-from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentionLayer, TemporalShiftLayer
+from icrl_agents.layers import (
+    DualHeadLayer,
+    FullAttentionLayer,
+    LinearAttentionLayer,
+    MultiheadLayer,
+    TemporalShiftLayer,
+)
 from icrl_agents.transformer import InContextTransformer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -62,6 +68,12 @@ def save(transformer: InContextTransformer, folder: str | Path) -> None:
         "blocks": [_describe_layer(block) for block in transformer.blocks],
     }
     tensors = {name: tensor.detach().contiguous().clone() for name, tensor in transformer.state_dict().items()}
+    for name in (each for each in tensors if each.endswith(".length_scale")):
+        if bool((tensors[name] < 0).any()):
+            raise ValueError(
+                f"{name}: expected a positive finite number, got {tensors[name].tolist()}, as where training has gone "
+                "too far; the kernel does not depend on its sign, so take length_scale.abs_() before."
+            )
     _check_numbers("transformer", tensors)
     _build(folder / CONFIG, config, tensors)
     weights = safetensors.torch.save(tensors)
@@ -150,7 +162,11 @@ def _describe_layer(layer: nn.Module) -> dict[str, Any]:
         return {"type": type(layer).__name__, **layer.settings()}
     if isinstance(layer, TemporalShiftLayer) and type(layer) in (TemporalShiftLayer, DualHeadLayer):
         return {"type": type(layer).__name__, "attention": _describe_attention(layer.attention)}
-    raise ValueError(f"blocks: a {type(layer).__name__} cannot be saved; expected a layer of icrl_agents.layers.")
+    kinds = ", ".join([*_WITH_SETTINGS, "TemporalShiftLayer", "DualHeadLayer"])
+    hint = (
+        "; save the layer that it was exported from, or its state_dict()" if isinstance(layer, MultiheadLayer) else ""
+    )
+    raise ValueError(f"blocks: a {type(layer).__name__} cannot be saved; expected one of {kinds}{hint}.")
 
 
 def _describe_attention(attention: SoftmaxAttention | KernelAttention) -> dict[str, Any]:

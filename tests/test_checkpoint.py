@@ -10,7 +10,7 @@ import torch
 from icrl_agents import constructions, kernels
 from icrl_agents.attention import SoftmaxAttention
 from icrl_agents.context import Context, Episode
-from icrl_agents.layers import DualHeadLayer, TemporalShiftLayer
+from icrl_agents.layers import DualHeadLayer, TemporalShiftLayer, export_multihead_attention
 from icrl_agents.transformer import InContextTransformer
 
 pytestmark = pytest.mark.filterwarnings("ignore::icrl_agents.divergence.DivergenceWarning")
@@ -161,3 +161,22 @@ def test_a_file_in_the_place_of_the_folder_is_an_error(tmp_path):
     assert (tmp_path / "taken").read_text() == "mine"
     with pytest.raises(FileNotFoundError, match=r"taken.config\.json: not found"):
         InContextTransformer.from_pretrained(tmp_path / "taken")
+
+
+def test_a_length_scale_below_0_is_refused_with_the_way_out(tmp_path):
+    transformer = constructions.weighted_softmax_td(kernels.RBF(0.3), 2)
+    scale = transformer.get_parameter("blocks.0.attention.kernel.length_scale")
+    with torch.no_grad():
+        scale.neg_()
+        with pytest.raises(ValueError, match=r"kernel.length_scale: expected a positive .* take length_scale.abs_"):
+            transformer.save_pretrained(tmp_path / "new")
+        assert list(tmp_path.iterdir()) == []
+        scale.abs_()
+    transformer.save_pretrained(tmp_path)
+
+
+def test_an_exported_layer_is_refused_with_the_way_out(tmp_path):
+    exported = export_multihead_attention(constructions.weighted_softmax_td(kernels.RBF(0.3), 2).blocks[0], 2)
+    with pytest.raises(ValueError, match=r"a MultiheadLayer cannot be saved; expected one of .* exported from"):
+        InContextTransformer([exported], 2).save_pretrained(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == []

@@ -223,6 +223,12 @@ def test_gradients_of_fitted_values_are_those_in_every_weight():
     assert slopes(transformer(ONE, QUERIES)) == pytest.approx(differences, rel=1e-5)
 
 
+def test_an_export_moves_no_global_generator():
+    before = torch.get_rng_state()
+    export_multihead_attention(constructions.weighted_softmax_td(kernels.RBF(0.5), 2).blocks[0], 2)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_an_exported_layer_shares_no_weight_with_its_source():
     source = constructions.weighted_softmax_td(kernels.RBF(0.7), 1).blocks[0]
     exported = export_multihead_attention(source, 3)

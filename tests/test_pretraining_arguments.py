@@ -89,6 +89,12 @@ def test_configurations_name_a_device_and_a_seed_that_generators_take():
         PretrainConfig(seed=2**70)
 
 
+def test_linear_layers_do_not_begin_where_nothing_trains():
+    with pytest.raises(ValueError, match="initial_scale: expected one above 0 for form 'linear'"):
+        PretrainConfig(form="linear", initial_scale=0.0)
+    PretrainConfig(initial_scale=0.0)
+
+
 def test_losses_are_whole_and_depend_on_no_default_nor_on_gradients_being_off():
     expected = pretrain(CONFIG)
     assert expected.losses.dtype == torch.float64

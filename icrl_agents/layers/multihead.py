@@ -224,7 +224,7 @@ def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> Multihead
         raise ValueError(f"dim: expected an integer ≥ 1, got {dim!r}.")
     B = _score_matrix(kernel, dim)
     E = len(B) + MEMORY
-    attention = nn.MultiheadAttention(E, num_heads=1, bias=False, batch_first=True, dtype=torch.float64, device="cpu")
+    attention = nn.MultiheadAttention(E, num_heads=1, bias=False, batch_first=True, dtype=torch.float64, device="meta")
     projections = torch.zeros(3, E, E, dtype=torch.float64, device="cpu")
     projections[0, : len(B), : len(B)] = math.sqrt(E) * B.mT
     projections[1, : len(B), : len(B)] = torch.eye(len(B), device="cpu")

@@ -199,6 +199,8 @@ class PretrainConfig:
         }.items():
             if why and getattr(self, name) != getattr(PretrainConfig, name):
                 raise ValueError(f"{name}: expected {why}, got {getattr(self, name)!r}.")
+        if self.form == "linear" and self.initial_scale == 0:
+            raise ValueError("initial_scale: expected one above 0 for form 'linear', which stays at P = Q = 0, got 0.")
         if self.algorithm == "average_reward" and self.gamma == 0:
             raise ValueError("gamma: expected one above 0 for average_reward, whose transitions continue, got 0.")
         if cartpole:  # returns are compared with their mean
