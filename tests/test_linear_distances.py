@@ -1,4 +1,4 @@
-"""Distances of linear layers to constructions, up to the symmetries that the layers have."""
+"""Distances of layers to constructions, up to the symmetries that the layers have."""
 
 import math
 
@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from icrl_agents import diagnostics
-from icrl_agents.constructions import average_reward_td, linear_td, residual_gradient
+from icrl_agents.constructions import average_reward_td, linear_td, residual_gradient, weighted_softmax_td
+from icrl_agents.kernels import DotProduct
 from icrl_agents.layers import LinearAttentionLayer
 from icrl_agents.pretraining import PretrainConfig
 from icrl_agents.pretraining.batches import evaluation_batch
 from icrl_agents.transformer import InContextTransformer
+from icrl_envs import boyan_chain
 
 LINEAR, AVERAGE = linear_td(4, 5, step_size=0.7), average_reward_td(4, 5, step_size=0.7)
 
@@ -46,3 +48,15 @@ def test_linear_distances_are_to_the_construction_that_is_given():
     assert linear_distances(P, Q)[2] == pytest.approx(math.sqrt(0.5))
     with pytest.raises(ValueError, match="construction: expected a linear transformer over the same prompt"):
         linear_distances(P, Q, construction=AVERAGE)
+
+
+@pytest.mark.parametrize("features", ["one_hot", "random"])
+def test_attention_is_at_distance_0_only_where_its_weights_on_the_keys_are_the_constructions(features):
+    chain, u = boyan_chain(num_states=4, features=features), torch.tensor([[3.0], [-2.0], [1.0], [4.0]])
+    same = features == "one_hot"  # where uᵀφ(x) is added to the scores of all keys alike
+    moved, plain = (weighted_softmax_td(DotProduct(B), 1) for B in (torch.eye(4) + u @ torch.ones(1, 4), torch.eye(4)))
+    matrices = [diagnostics.attention_matrix(chain, each.blocks[0].attention.kernel) for each in (moved, plain)]
+    assert bool((matrices[0] - matrices[1]).abs().max() < 1e-6) == same
+    distance = diagnostics.attention_distance(moved, one_hot=same).item()
+    assert distance == pytest.approx(0.0, abs=1e-6) if same else distance > 0.5
+    assert diagnostics.attention_distance(plain, one_hot=same).item() == pytest.approx(0.0, abs=1e-6)

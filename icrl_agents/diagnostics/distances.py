@@ -16,6 +16,7 @@ from icrl_agents.layers import DualHeadLayer, FullAttentionLayer, LinearAttentio
 from icrl_agents.magnitudes import cosine_similarity
 from icrl_agents.prompt import MEMORY
 from icrl_agents.transformer import InContextTransformer
+from icrl_envs import arguments
 
 
 def value_distance(transformer: InContextTransformer, construction: InContextTransformer | None = None) -> Tensor:
@@ -63,13 +64,22 @@ def value_row_distance(transformer: InContextTransformer, construction: InContex
     return torch.stack(distances)
 
 
-def attention_distance(transformer: InContextTransformer, construction: InContextTransformer | None = None) -> Tensor:
+def attention_distance(
+    transformer: InContextTransformer, construction: InContextTransformer | None = None, *, one_hot: bool = True
+) -> Tensor:
     """Distance of each block's A to the construction up to a positive scale, ``(blocks,)``; see ``value_distance``.
 
-    For softmax blocks A* has the identity on the features and 0 elsewhere; on the features both are first centred
-    over the keys, since softmax does not see what all keys share. For linear ones A is Q.
+    For softmax blocks A* has the identity on the features and 0 elsewhere. For linear ones A is Q.
+
+    Args:
+        transformer: As of ``value_distance``.
+        construction: As of ``value_distance``.
+        one_hot: Whether the features of each state sum to the same number, as one-hot ones do. Then a row that is
+            added to each row of A adds as much to the scores of all keys, which softmax does not see, and both are
+            first centred over the keys on the features. Not so in general, where False compares them as they are.
     """
-    return torch.stack([_of_attention(block, construction) for block in _blocks(transformer, construction)])
+    arguments.flag("one_hot", one_hot)
+    return torch.stack([_of_attention(block, construction, one_hot) for block in _blocks(transformer, construction)])
 
 
 def _blocks(transformer: InContextTransformer, construction: InContextTransformer | None) -> list[torch.nn.Module]:
@@ -97,20 +107,20 @@ def _of_values(block: torch.nn.Module, construction: InContextTransformer | None
     return _distance(found, signs)
 
 
-def _of_attention(block: torch.nn.Module, construction: InContextTransformer | None) -> Tensor:
+def _of_attention(block: torch.nn.Module, construction: InContextTransformer | None, one_hot: bool) -> Tensor:
     if isinstance(block, LinearAttentionLayer):
         _, Q, _, constructed = _matched(block, construction)
         return _mean_distance(Q, constructed)
     if isinstance(block, FullAttentionLayer):
         A, d = block.A.detach().clone(), block.dim
-        A[:, :d] -= A[:, :d].mean(1, keepdim=True)
+        A[:, :d] -= one_hot * A[:, :d].mean(1, keepdim=True)
     else:
         kernel = softmax_block(block).attention.kernel
         check_kind("transformer: kernel", kernel, DotProduct, ", which has no matrix to compare")
         A = cast(DotProduct, kernel).matrix.detach().mT[None]
-        A, d = A - A.mean(1, keepdim=True), A.shape[-1]
+        A, d = A - one_hot * A.mean(1, keepdim=True), A.shape[-1]
     constructed = torch.zeros_like(A)
-    constructed[:, :d, :d] = torch.eye(d, device=A.device).to(A) - 1.0 / d
+    constructed[:, :d, :d] = torch.eye(d, device=A.device).to(A) - one_hot / d
     return _distance(A, constructed)
 
 

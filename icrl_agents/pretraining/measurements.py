@@ -112,7 +112,11 @@ class Measurements:
             weight_value=weights[2],
             value_distance=value_distance(transformer, self.construction).mean().item(),
             value_row_distance=value_row_distance(transformer, self.construction).mean().item(),
-            attention_distance=attention_distance(transformer, self.construction).mean().item(),
+            attention_distance=attention_distance(
+                transformer, self.construction, one_hot=config.features == "one_hot" and config.chain != "cartpole"
+            )
+            .mean()
+            .item(),
         )
 
     def _similarities(self, transformer: InContextTransformer) -> tuple[float, float]:
