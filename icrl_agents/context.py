@@ -429,8 +429,13 @@ def check_context(context: Context, *, arranged: bool = True) -> None:
 def _check_unchanged(context: Context) -> None:
     """Raises ValueError where points, mask or discounts are others than those that the context was arranged by.
 
-    Rewards may be written into, and discounts but for those that were 0.
+    Rewards may be written into, and discounts but for those that were 0; rewards of the padding are 0 again.
     """
+    for name, dtype in (("rewards", context.dtype), ("discounts", context.dtype), ("mask", torch.bool)):
+        given = getattr(context, name)
+        if not isinstance(given, Tensor) or given.dtype != dtype:
+            got = given.dtype if isinstance(given, Tensor) else type(given).__name__
+            raise TypeError(f"context: expected {name} that are a tensor of {dtype}, got {got}; make another context.")
     shape, own = context.successors.shape, torch.arange(context.successors.shape[-1], device=context.device)
     written = [name for name in ("rewards", "discounts", "mask") if getattr(context, name).shape != shape]
     if not written:
@@ -446,6 +451,8 @@ def _check_unchanged(context: Context) -> None:
             "follow; make another one of what you want, Context(states, rewards, discounts, next_states, mask)."
         )
     _in_range(context.discounts)
+    if context._padding is not None:
+        context.rewards = context.rewards.masked_fill(context._padding, 0.0)
     finite("rewards", context.rewards)
     finite("states", context.points)
 

@@ -119,6 +119,19 @@ def test_what_was_written_into_a_context_counts_or_is_refused(evaluator, padded)
     refused("rewards: expected finite numbers, got nan", rewards=(0, NAN))
     refused("context: states changed after it was made", states=(0, 3.0))
     refused("context: states changed after it was made", points=(-1, INF))
+    last = 3 if padded else 0  # what is written into the padding is not read
+    written, value = context(), 7.0 if padded else 1.0
+    written.rewards[last] = value
+    assert torch.equal(evaluator.fit(written)([[0.0], [2.0]]), evaluator.fit(context())([[0.0], [2.0]]))
+    written.rewards = written.rewards.long()
+    with pytest.raises(
+        TypeError, match=r"context: expected rewards that are a tensor of torch.float64, got torch.int64"
+    ):
+        evaluator.fit(written)
+    written.rewards = [1.0, 2.0, 3.0, 0.0]
+    with pytest.raises(TypeError, match="got list; make another context"):
+        evaluator.fit(written)
+    written = context()
     written.mask = torch.ones(3, dtype=torch.bool)
     with pytest.raises(ValueError, match="context: mask changed after it was made"):
         evaluator.fit(written)
