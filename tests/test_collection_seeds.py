@@ -6,6 +6,7 @@ import random
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
@@ -28,7 +29,8 @@ class Walk(gym.Env):
         return self.place.copy(), {}
 
     def step(self, action):
-        draw = {"numpy": np.random.normal, "python": random.random, "own": self.np_random.normal, "none": float}
+        draw = {"numpy": np.random.normal, "python": random.random, "torch": lambda: torch.rand(1)}
+        draw |= {"own": self.np_random.normal, "none": float}
         self.place += np.float32(draw[self.source]())
         return self.place.copy(), float(self.place[0]), False, False, {}
 
@@ -37,7 +39,7 @@ def stay(observation, rng):
     return 0
 
 
-@pytest.mark.parametrize("source", ["numpy", "python"])
+@pytest.mark.parametrize("source", ["numpy", "python", "torch"])
 def test_an_environment_that_draws_from_a_global_generator_is_told_of(source):
     with pytest.warns(UserWarning, match="seed: 3 does not decide the result, since the environment or the policy"):
         collect(Walk(source), num_steps=20, gamma=0.9, seed=3)
