@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
+import gc
 import hashlib
 import itertools
 import json
@@ -118,8 +119,14 @@ def _group() -> int:
     if not dist.is_initialized():
         with _told_if_it_lasts():
             dist.init_process_group("gloo")
-        atexit.register(dist.destroy_process_group)
+        atexit.register(_leave)
     return dist.get_rank()
+
+
+def _leave() -> None:
+    """Ends the group's threads, for which nothing may hold it any more: a late one ends the interpreter by an abort."""
+    gc.collect()  # of DistributedDataParallel, which is in cycles
+    dist.destroy_process_group()
 
 
 @contextlib.contextmanager
