@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
+from torch.autograd.forward_ad import unpack_dual
 
 from icrl_agents.arrays import (
     FLOATING,
@@ -150,7 +151,7 @@ class Context:
         own = torch.arange(n, device=x.device).expand_as(self.rewards)
         final = n + bootstrapped.cumsum(-1) - 1
         self.successors = torch.where(bootstrapped, final, torch.where(read, own + 1, own))
-        self._arranged = _version(self.points)
+        self._arranged = _checksum(self.points)
 
     @classmethod
     def from_episodes(cls, episodes: Sequence[Episode], gamma: float) -> Context:
@@ -255,14 +256,7 @@ class Context:
 
     def __deepcopy__(self, known: dict[int, Any]) -> Self:
         """A copy whose gradients are those of the original."""
-        copied = deep_copied(self, known)
-        copied._arranged = _version(copied.points)
-        return copied
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Takes over what was pickled."""
-        vars(self).update(state)
-        self._arranged = _version(self.points)
+        return deep_copied(self, known)
 
     def __repr__(self) -> str:
         """Shape, type and device in one line."""
@@ -321,11 +315,12 @@ class Context:
         if dtype is not None and dtype not in FLOATING:
             raise TypeError(f"dtype: expected torch.float32 or torch.float64, got {dtype}.")
         rounded_discounts(self.discounts, dtype)
+        _check_unchanged(self)
         moved = object.__new__(type(self))
         for name, value in vars(self).items():
             kept = not isinstance(value, Tensor) or not value.is_floating_point()
             setattr(moved, name, value.to(device, None if kept else dtype) if isinstance(value, Tensor) else value)
-        moved._arranged = _version(moved.points)
+        moved._arranged = _checksum(moved.points)
         for name, before, after in (
             ("states", self.points, moved.points),
             ("rewards", self.rewards, moved.rewards),
@@ -443,7 +438,7 @@ def _check_unchanged(context: Context) -> None:
         revived = (context.discounts > 0) & (context.successors == own)
         changed = {"mask": context.mask != valid, "discounts": revived}
         written = [name for name, where in changed.items() if bool(where.any())]
-    if _version(context.points) != context._arranged:
+    if _checksum(context.points) != context._arranged:
         written.append("states")  # of next states, which are made anew where they are asked for, some would be old
     if written:
         raise ValueError(
@@ -457,9 +452,14 @@ def _check_unchanged(context: Context) -> None:
     finite("states", context.points)
 
 
-def _version(points: Tensor) -> int:
-    """How often something was written into ``points``, which torch does not count of inference tensors."""
-    return 0 if points.is_inference() else points._version
+def _checksum(points: Tensor) -> int:
+    """A number that changes, but for chance, where something is written into ``points``, by whatever way."""
+    if points.device.type == "meta":
+        return 0
+    bits = unpack_dual(points.detach()).primal
+    bits = bits.view(torch.int64 if bits.dtype == torch.float64 else torch.int32).flatten()
+    odd = 2 * torch.arange(len(bits), device=bits.device) + 1  # by which none of a number's bits is lost
+    return int((bits * odd).sum())
 
 
 def _in_range(discounts: Tensor) -> None:
@@ -471,6 +471,7 @@ def _in_range(discounts: Tensor) -> None:
 def _check_contexts(contexts: Sequence[Context]) -> None:
     check_list("contexts", contexts, Context, "; an empty context needs Context(...)")
     for i, context in enumerate(contexts):
+        _check_unchanged(context)
         if context.points.ndim != 2:
             raise ValueError(f"contexts: expected contexts without batch dimensions, got {context!r} at index {i}.")
         if context.dim != contexts[0].dim:

@@ -1,3 +1,7 @@
+import copy
+import itertools
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -135,6 +139,25 @@ def test_what_was_written_into_a_context_counts_or_is_refused(evaluator, padded)
     written.mask = torch.ones(3, dtype=torch.bool)
     with pytest.raises(ValueError, match="context: mask changed after it was made"):
         evaluator.fit(written)
+
+
+def test_no_copy_hides_that_states_were_scaled_in_place_by_whatever_way():
+    def by_numpy(rows):
+        array = rows.numpy()
+        array *= 3.0
+
+    def shuffled(rows):
+        rows[[0, 1]] = rows[[1, 0]]
+
+    ways = (lambda rows: rows.mul_(3.0), by_numpy, lambda rows: rows.data.mul_(3.0), shuffled)
+    copies = (lambda c: c, copy.copy, copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c)), lambda c: c.to("cpu"))
+    copies += (lambda c: c.to(dtype=torch.float32), lambda c: Context.stack([c, c]), lambda c: Context.concatenate([c]))
+    for way, copied in itertools.product(ways, copies):
+        context = Context.from_episodes([trajectory(4)], 0.9)
+        TabularTD(2).fit(copied(context))
+        way(context.states)
+        with pytest.raises(ValueError, match="context: states changed after it was made"):
+            TabularTD(2).fit(copied(context))
 
 
 def test_contexts_that_do_not_fit_together_are_refused():
