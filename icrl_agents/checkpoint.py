@@ -60,7 +60,7 @@ def save(transformer: InContextTransformer, folder: str | Path) -> None:
             a study's. Nothing is written then.
     """
     folder = at_home(folder)
-    _check_replaceable(folder / CONFIG)
+    _check_replaceable(folder)
     config = {
         "format": FORMAT,
         "icrl": version("icrl"),
@@ -101,8 +101,15 @@ def load(folder: str | Path) -> InContextTransformer:
     return transformer
 
 
-def _check_replaceable(path: Path) -> None:
-    """Raises ValueError if ``path`` is a configuration, but no transformer's, which would be lost."""
+def _check_replaceable(folder: Path) -> None:
+    """Raises ValueError if there are weights or a configuration, but no transformer's, which would be lost."""
+    path = folder / WEIGHTS
+    with contextlib.suppress(OSError, safetensors.SafetensorError):  # there are none, or damaged ones
+        with safetensors.safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+        if not all(name.startswith("blocks.") for name in names):
+            raise ValueError(f"{path}: is not of a transformer, and would be lost; save in another folder.")
+    path = folder / CONFIG
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):  # there is none, or a damaged one

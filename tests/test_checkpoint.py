@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 
 from icrl_agents import constructions, kernels
@@ -173,6 +174,14 @@ def test_a_length_scale_below_0_is_refused_with_the_way_out(tmp_path):
         assert list(tmp_path.iterdir()) == []
         scale.abs_()
     transformer.save_pretrained(tmp_path)
+
+
+def test_weights_of_something_else_are_not_replaced(tmp_path):
+    safetensors.torch.save_file({"actor.weight": torch.ones(2)}, tmp_path / "model.safetensors")
+    before = (tmp_path / "model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match=r"model.safetensors: is not of a transformer, and would be lost"):
+        constructions.weighted_softmax_td(kernels.RBF(0.3), 2).save_pretrained(tmp_path)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [before]
 
 
 def test_an_exported_layer_is_refused_with_the_way_out(tmp_path):

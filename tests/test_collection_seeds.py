@@ -13,6 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from icrl_agents.collection import collect, collect_episodes
 from icrl_agents.control import PPOConfig, ppo
 from icrl_agents.evaluators import TabularTD
+from icrl_agents.ground_truth import ground_truth, states_along
 
 
 class Walk(gym.Env):
@@ -49,6 +50,25 @@ def test_an_environment_that_draws_from_a_global_generator_is_told_of(source):
         collect(Walk("own"), num_steps=20, gamma=0.9, seed=0, policy=lambda x, rng: random.randrange(2))
     collect(Walk(source), num_steps=20, gamma=0.9, seed=None)  # where nothing was to decide
     collect(Walk("own"), num_steps=20, gamma=0.9, seed=0)
+
+
+class Restorable(Walk):
+    action_space = spaces.Discrete(1)
+
+    def get_state(self):
+        return self.place.copy()
+
+    def set_state(self, snapshot, seed=None):
+        self.place = snapshot.copy()
+        return self.place.copy()
+
+
+def test_ground_truth_of_such_an_environment_is_told_of_too():
+    env = Restorable("numpy")
+    with pytest.warns(UserWarning, match="seed: 0 does not decide the result"):
+        states = states_along(env, episodes=1, states_per_episode=2, steps=6, seed=0)
+    with pytest.warns(UserWarning, match="seed: 1 does not decide the result"):
+        ground_truth(env, states, gamma=0.5, continuations=2, seed=1)
 
 
 @pytest.mark.parametrize("source", ["numpy", "none"])

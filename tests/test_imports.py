@@ -17,7 +17,7 @@ PACKAGES = ("icrl_envs", "icrl_agents")
 # Modules of icrl_agents, lowest first; each imports from the lines above its own, and from inside itself.
 ORDER = (
     {"locks", "notices"},
-    {"arrays", "files", "machine", "distinct", "magnitudes", "krylov", "extras", "terminal", "pure"},
+    {"arrays", "files", "machine", "distinct", "magnitudes", "krylov", "extras", "terminal", "pure", "global_streams"},
     {"blockwise", "distances", "links", "episode", "execution", "ground_truth"},
     {"context"},
     {"eligibility", "kernels", "collection", "weighted_context", "divergence"},

@@ -15,10 +15,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of
 from icrl_agents.collection.recorder import Recorder, flattening, rows_of
 from icrl_agents.collection.scales import warn_of_more_seen, warn_of_running_scales
-from icrl_agents.collection.seeds import global_streams, warn_of_equal_workers, warn_of_global_draws
+from icrl_agents.collection.seeds import warn_of_equal_workers
 from icrl_agents.collection.tasks import are_different_tasks
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
+from icrl_agents.global_streams import global_streams, warn_of_global_draws
 from icrl_envs import arguments
 from icrl_envs.fixed_policy import ActionFunction, action_function, fitting_action
 from icrl_envs.random_streams import policy_stream

@@ -1,42 +1,15 @@
-"""Randomness that a seed does not reach."""
+"""Copies that a seed does not tell apart."""
 
 from __future__ import annotations
 
-import random
 import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from gymnasium.vector import AsyncVectorEnv
 
 from icrl_agents.episode import Episode
-
-
-def global_streams() -> tuple[Any, ...]:
-    """Where the global generators of NumPy, Python and torch are."""
-    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - it is only looked at
-    states = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
-    return name, np.asarray(keys).tobytes(), *rest, random.getstate(), *(each.numpy().tobytes() for each in states)
-
-
-def warn_of_global_draws(before: tuple[Any, ...], seed: int | None, stacklevel: int) -> None:
-    """Warns if something has drawn from a global generator since ``before``, though ``seed`` was to decide.
-
-    Args:
-        before: What ``global_streams`` gave.
-        seed: None where nothing was to decide.
-        stacklevel: As of ``warnings.warn``, from the caller.
-    """
-    if seed is not None and global_streams() != before:
-        warnings.warn(
-            f"seed: {seed} does not decide the result, since the environment or the policy draws from the global "
-            "generator of NumPy, Python or torch; let the environment draw from self.np_random after "
-            "super().reset(seed=seed) in its reset, and the policy from the rng that it is given.",
-            UserWarning,
-            stacklevel=stacklevel + 1,
-        )
 
 
 def warn_of_equal_workers(env: Any, by_copy: Sequence[Sequence[Episode]], seed: int | None, stacklevel: int) -> None:  # noqa: ANN401

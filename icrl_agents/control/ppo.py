@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from icrl_agents.collection.copies import copies_of
-from icrl_agents.collection.seeds import global_streams, warn_of_global_draws
 from icrl_agents.control.actor import Actor
 from icrl_agents.control.collector import Batch, Collector, EpisodeEnd
 from icrl_agents.control.critic import Critic
 from icrl_agents.control.features import Features
 from icrl_agents.divergence import DivergenceError
+from icrl_agents.global_streams import global_streams, warn_of_global_draws
 from icrl_agents.machine import one_thread
 from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.value_function import Evaluator

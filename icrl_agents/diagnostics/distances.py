@@ -23,8 +23,9 @@ def value_distance(transformer: InContextTransformer, construction: InContextTra
     """Distance of each block's V to the construction up to a positive scale, min_{c ≥ 0} ‖cV − V*‖ / ‖V*‖.
 
     It is 0 at the construction, √(1 − cos²) in general and 1 where V is orthogonal to V* or worse. Two softmax heads
-    count as one vector, in which the sign of the memory row u is a convention; of a form with fewer free weights,
-    the entries that are fixed agree.
+    count as one vector, in which the sign of the memory row u is a convention; its unit is not, though one that is c
+    times as large throughout gives the same values. Of a form with fewer free weights, the entries that are fixed
+    agree; with one head, what V writes into row u does not count, since the shift writes there.
 
     In a linear layer, V is P. It acts through Σ_h P_h (·) Q_h alone: heads may swap, and P_h may be multiplied by any
     c ≠ 0 if Q_h is divided by it. So heads are matched to the construction's and each gets one sign, common to its P
@@ -98,7 +99,10 @@ def _of_values(block: torch.nn.Module, construction: InContextTransformer | None
         constructed = torch.zeros_like(block.V)
         for head in range(len(constructed)):
             constructed[head, -1 - head, -MEMORY:] = signs
-        return _distance(oriented(block.V.detach()), constructed)
+        found = oriented(block.V.detach()).clone()
+        if len(found) == 1:
+            found[:, -2] = 0.0  # row u of one head, in whose place the shift writes
+        return _distance(found, constructed)
     found = value_row(block)
     if isinstance(block, DualHeadLayer):
         target = block.target_weights.detach().clone()

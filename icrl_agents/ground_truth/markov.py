@@ -33,7 +33,8 @@ def unexplained_share(observations: np.ndarray, truth: GroundTruth) -> float:
         truth: Their values.
 
     Returns:
-        At least 0; about 1 where the observation says nothing; NaN where the values do not vary.
+        At least 0; about 1 where the observation says nothing; NaN where the values do not vary, or noise hides whether
+        they do: where their variance without it is estimated to be no more than 0.
 
     Raises:
         TypeError: If ``observations`` are no real numbers, or ``truth`` is no ground truth.
@@ -63,7 +64,7 @@ def hidden_share(truth: GroundTruth, other: GroundTruth) -> float:
 
     What the noise of both puts into the squares is taken away, s² + s′² − 2 k c/(n n′), with c the covariance of the
     first k = min(n, n′) returns of both: it is 0 up to chance, but where continuations of s and s′ had the same seed.
-    With few continuations the share may so come out negative.
+    With few continuations the share may so come out negative; it is NaN where the variance of the values itself does.
 
     Args:
         truth: Values of states s.

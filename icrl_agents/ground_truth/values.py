@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from icrl_agents.arrays import reals
+from icrl_agents.global_streams import global_streams, warn_of_global_draws
 from icrl_agents.ground_truth.states import Restorable, check_kept, observed, restorable
 from icrl_envs import arguments
 
@@ -162,11 +163,12 @@ def ground_truth(
     count = arguments.integer("continuations", continuations, 2)
     seeds = np.random.SeedSequence(arguments.integer("seed", seed, 0))
     shown = observed(env, snapshots)
-    returns = np.empty((len(snapshots), count))
+    returns, streams = np.empty((len(snapshots), count)), global_streams()
     for i, (snapshot, of_state) in enumerate(zip(snapshots, seeds.spawn(len(snapshots)), strict=True)):
         for j, child in enumerate(of_state.generate_state(count)):
             check_kept(process.set_state(snapshot, seed=int(child)), shown[i])
             returns[i, j] = _return(process, gamma, steps)
+    warn_of_global_draws(streams, seed, stacklevel=2)
     return GroundTruth(shown, returns, gamma, steps)
 
 
