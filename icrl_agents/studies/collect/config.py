@@ -27,7 +27,8 @@ class CollectConfig:
     env_id: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="ENV_ID")]]
     """Any Gymnasium id, such as CartPole-v1, icrl/BoyanChain-v0 or module:Id-v0."""
     policy: str = "random"
-    """random; scripted (MetaWorld's own, in icrl/MetaWorld-v0); or MODEL.zip, a saved Stable-Baselines3 model. Loading
+    """random; scripted (MetaWorld's own, in icrl/MetaWorld-v0); or MODEL.zip, a saved Stable-Baselines3 model, whose
+    deterministic actions are taken. Loading
     one unpickles parts of it, which can run any code: name only files that you trust. It sees observations as they
     are: the statistics of a VecNormalize are not in that file."""
     epsilon: float = 0.0
