@@ -90,3 +90,13 @@ def near_power_of_two(positive: Tensor) -> Tensor:
     """Returns the power of two in (x / 2, x] of each x > 0; for subnormal ones the smallest normal number."""
     positive = positive.clamp(min=torch.finfo(positive.dtype).tiny)
     return positive / 2.0 / torch.frexp(positive)[0]
+
+
+def relative_distance(found: Tensor, exact: Tensor, least: Tensor | None = None) -> Tensor:
+    """Their distance over the size of ``exact (b,)``, or of ``least`` if larger, root mean squares; 0 where b = 0."""
+    if len(exact) == 0:
+        return exact.new_zeros(())
+    compared = [exact] if least is None else [exact, least]
+    unit = power_of_two(torch.cat(compared))  # so that no square leaves the type's range
+    size = torch.stack([(each / unit).square().mean().sqrt() for each in compared]).amax()
+    return ((found - exact) / unit).square().mean().sqrt() / size.clamp(min=torch.finfo(exact.dtype).tiny)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from icrl_agents.context import Context
+from icrl_agents.episode import Episode
 from icrl_agents.evaluators import KernelTD, Nystrom, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Laplace
 
@@ -56,3 +57,15 @@ def test_few_states_with_more_final_observations_far_from_all_of_them_are_exact(
         warnings.simplefilter("error")
         found = WeightedSoftmaxTD(RBF(0.5), 15, approximation=Nystrom()).fit(context)
     torch.testing.assert_close(found(states), WeightedSoftmaxTD(RBF(0.5), 15).fit(context)(states))
+
+
+def test_an_error_of_about_1_is_said_to_be_no_estimate():
+    rng = np.random.default_rng(2)
+    context = Context.from_episodes([Episode(rng.normal(size=(301, 2)), rng.normal(size=300))], 0.9)
+    with pytest.warns(
+        RuntimeWarning, match=r"estimated relative error \S+ or more, which is no estimate any longer, of"
+    ):
+        off = WeightedSoftmaxTD(Laplace(0.02), 5, approximation=Nystrom(5)).fit(context).approximation_error
+    with pytest.warns(RuntimeWarning, match=r"estimated relative error 0\.\d+ of the values"):
+        near = WeightedSoftmaxTD(RBF(1.0), 5, approximation=Nystrom(10)).fit(context).approximation_error
+    assert near < 0.9 < off

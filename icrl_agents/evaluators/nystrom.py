@@ -26,13 +26,16 @@ from icrl_agents.divergence import Bounded, check_convergence
 from icrl_agents.evaluators.landmarks import ROWS, Landmarks, far_finals, finals, inverse_root, visited, with_unreached
 from icrl_agents.evaluators.systems import in_double
 from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
-from icrl_agents.magnitudes import power_of_two
+from icrl_agents.magnitudes import power_of_two, relative_distance
 from icrl_agents.notices import warn
 from icrl_agents.value_function import ValueFunction
 from icrl_envs import arguments
 
 LARGEST_ERROR = 0.2
 """Estimated relative errors above it are a warning."""
+
+NO_ESTIMATE = 0.9
+"""From about 1 on they say no more than that: they are relative to values that are wrong."""
 
 _LOST, _MISSED = 0.5, 10.0
 """Errors of states that landmarks may have lost count above this one, or where a sample's is so many times smaller."""
@@ -46,7 +49,7 @@ class Nystrom:
     estimated on a sample of the context's states, of the final observations that it bootstraps from, and of the states
     that carry TD errors far from every landmark, if there that is lost which the first sample misses, and told in
     ``ValueFunction.approximation_error``: that of the last sweep, of which a few may add up; the first one is exact.
-    Sweeps run in float64.
+    From about 1 on it is no estimate: the values may be off by any factor. Sweeps run in float64.
 
     Args:
         landmarks: m ≥ 1, distinct states of the context, drawn at random: more for a narrower kernel; all if fewer.
@@ -93,8 +96,9 @@ class Nystrom:
         exact = num_sweeps <= 1 and not _is_estimated(rule)  # w is α R, whatever the landmarks
         error = 0.0 if exact else self._error(landmarks, attention, context, w[-1], a, lost, generator)
         if not error <= LARGEST_ERROR:
+            more = " or more, which is no estimate any longer," if error > NO_ESTIMATE else ""
             warn(
-                f"approximation: estimated relative error {error:.2g} of the values; take more landmarks than "
+                f"approximation: estimated relative error {error:.2g}{more} of the values; take more landmarks than "
                 f"{self.landmarks}, or a wider kernel.",
                 RuntimeWarning,
                 stacklevel=4,
@@ -108,7 +112,8 @@ class Nystrom:
     ) -> tuple[Landmarks, float | Tensor]:
         """The landmarks, and the step size that the attention itself has."""
         states = context.states[context.mask]
-        kernel = bind_kernel(rule.kernel, states, torch.ones_like(states[:, 0], dtype=torch.bool))
+        present, scaled = torch.ones_like(states[:, 0], dtype=torch.bool), isinstance(rule, KernelAttention)
+        kernel = bind_kernel(rule.kernel, states, present, scaled=scaled)
         distinct = states[group_rows(states).first]
         chosen = torch.randperm(len(distinct), generator=generator, device="cpu")[: self.landmarks].to(states.device)
         Z, sums = with_unreached(kernel, distinct[chosen], states)
@@ -166,9 +171,9 @@ class Nystrom:
         sets = [self._some(points, generator) for points in (context.mask.nonzero()[:, 0], ends)]
         sets.append(_draws(lost * (w.double().abs() / power_of_two(w.double())), self.sample, generator))
         (states, v), at_ends, risked = (_values(landmarks, attention, context, points, w, a) for points in sets)
-        usual, few = _gap(states, v), _gap(*risked, least=v)
+        usual, few = relative_distance(states, v), relative_distance(*risked, least=v)
         counts = (few > _LOST) | (few > _MISSED * usual)
-        return float(torch.stack([usual, _gap(*at_ends), few * counts]).max())
+        return float(torch.stack([usual, relative_distance(*at_ends), few * counts]).max())
 
     def _some(self, points: Tensor, generator: torch.Generator) -> Tensor:
         if self.sample >= len(points):
@@ -184,16 +189,6 @@ def _values(
         return w.double()[points], w.double()[points]
     exact = attention.expand(context.points[points].to(w), w[:, None])[:, 0].detach().double()
     return landmarks.rows(context, points)[1].detach() @ (landmarks.B.detach() @ a), exact
-
-
-def _gap(found: Tensor, exact: Tensor, least: Tensor | None = None) -> Tensor:
-    """Their distance over the size of ``exact (b,)``, or of ``least`` if larger, root mean squares; 0 where b = 0."""
-    if len(exact) == 0:
-        return exact.new_zeros(())
-    compared = [exact] if least is None else [exact, least]
-    unit = power_of_two(torch.cat(compared))  # so that no square leaves the type's range
-    size = torch.stack([(each / unit).square().mean().sqrt() for each in compared]).amax()
-    return ((found - exact) / unit).square().mean().sqrt() / size.clamp(min=torch.finfo(exact.dtype).tiny)
 
 
 def _draws(risks: Tensor, number: int, generator: torch.Generator) -> Tensor:
