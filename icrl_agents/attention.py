@@ -25,6 +25,7 @@ from icrl_agents.kernel_matrix import (
     check_kernel,
     check_reached,
     column_sums,
+    has_score,
     kernel_matrix,
     largest_step,
     score_matrix,
@@ -120,7 +121,7 @@ class SoftmaxAttention(nn.Module):
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
         keys = fill_rows(keys, mask).clone()  # that nothing written into the context later moves a value
         kernel = bind_kernel(self.kernel, keys, mask)
-        rule = partial(_softmax if hasattr(kernel, "score") else _normalised, kernel, counts)
+        rule = partial(_softmax if has_score(kernel) else _normalised, kernel, counts)
         return BoundAttention(rule, keys, mask, counts=counts)
 
 

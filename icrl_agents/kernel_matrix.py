@@ -42,15 +42,29 @@ def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor, *, scaled: bool = Fa
     would divide out.
 
     Raises:
-        ValueError: If a kernel of one's own is no function of two states, writes into them, or has another score.
+        TypeError: If a kernel of one's own has something else for its ``bind``, or ``score`` where that is asked.
+        ValueError: If it is no function of two states, writes into them, or has another score.
     """
     bind = getattr(kernel, "bind", None)
-    bound = kernel if bind is None else bind(keys, mask)
+    bound = kernel if bind is None else _bound(bind, keys, mask)
     if type(kernel) in OWN:
         return bound
     bound = held(bound) if isinstance(bound, nn.Module) or bind is not None else bound
     _check_pairwise(bound, keys.detach(), scaled)
     return bound
+
+
+def has_score(kernel: Kernel) -> bool:
+    """Whether a kernel offers log κ itself."""
+    return getattr(kernel, "score", None) is not None
+
+
+def _bound(bind: Any, keys: Tensor, mask: Tensor) -> Kernel:  # noqa: ANN401 - what a kernel of one's own has there
+    try:
+        return check_kernel(bind(keys, mask))
+    except TypeError as error:
+        wrong = "kernel: its bind is no method (keys, mask) that returns a kernel"
+        raise TypeError(f"{wrong} ({error}); call it something else.") from error
 
 
 @torch.inference_mode(False)
@@ -85,10 +99,23 @@ def _check_pairwise(kernel: Kernel, keys: Tensor, scaled: bool) -> None:
         )
     if isinstance(kernel, nn.Module):
         check_held("kernel", kernel, few, few)
-    if hasattr(kernel, "score") and _differ(kernel_matrix(kernel.score, some, some), whole):  # type: ignore[attr]
+    if has_score(kernel):
+        _check_score(kernel, some, whole, asked_for=not scaled)
+
+
+def _check_score(kernel: Any, some: Tensor, kappa: Tensor, *, asked_for: bool) -> None:  # noqa: ANN401 - with a score
+    """Raises an error if the score is another one than log κ of ``some`` states, or none that can be ``asked_for``."""
+    wrong = "kernel: its score is not the logarithm of what it gives"
+    try:
+        scores = kernel_matrix(kernel.score, some, some)
+    except (TypeError, ValueError, RuntimeError) as error:
+        if not asked_for:
+            return
+        raise TypeError(f"{wrong}, (x, y) -> (m, n), which softmax takes ({error}); call it something else.") from error
+    if _differ(scores, kappa):
         raise ValueError(
-            "kernel: its score is not the logarithm of what it gives, as where a class that inherits one overrides "
-            "forward alone; softmax attention takes the score. Override both, or let a module call the other kernel."
+            f"{wrong}, as where a class that inherits one overrides forward alone; softmax attention takes the score. "
+            "Override both, or let a module call the other kernel."
         )
 
 

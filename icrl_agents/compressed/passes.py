@@ -13,7 +13,7 @@ from icrl_agents.blocks import prompt_of
 from icrl_agents.compressed.contexts import CompressedContexts
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.eligibility import eligibility_traces
-from icrl_agents.kernel_matrix import bind_kernel, check_finite, check_reached, score_matrix
+from icrl_agents.kernel_matrix import bind_kernel, check_finite, check_reached, has_score, score_matrix
 from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.magnitudes import widened
 from icrl_agents.transformer import InContextTransformer, judge
@@ -106,7 +106,7 @@ def _is_compressible(block: torch.nn.Module) -> bool:
 
 
 def _has_score(attention: SoftmaxAttention | KernelAttention) -> bool:
-    return type(attention) is SoftmaxAttention and hasattr(attention.kernel, "score")
+    return type(attention) is SoftmaxAttention and has_score(attention.kernel)
 
 
 def _softmax_values(blocks: list[TemporalShiftLayer], loops: int, contexts: CompressedContexts) -> Tensor:
