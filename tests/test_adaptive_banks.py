@@ -138,3 +138,20 @@ def test_a_bank_that_is_appended_to_later_stays():
     depths.append(8)
     assert len(adaptive.fit(context).parts) == 1
     assert adaptive.depths == (4,)
+
+
+def test_episodes_that_are_there_twice_are_left_out_together():
+    once = Context.from_episodes(episodes(), GAMMA)
+    twice = Context.from_episodes([*episodes(), *episodes()], GAMMA)
+    assert len(folds(twice, 100)) == len(folds(once, 100)) > 3
+    found, expected = (ADAPTIVE.fit(each) for each in (twice, once))
+    torch.testing.assert_close(found(QUERIES), expected(QUERIES), rtol=0, atol=1e-9)
+    alike = Context.from_episodes([episodes()[0]] * 5, GAMMA)
+    assert AdaptiveTD(BANK, DEPTHS).fit(alike).choice.reason.startswith("default: 1 trajectory")
+
+
+def test_the_values_of_an_adaptive_evaluator_are_differentiated_inside_of_a_transform():
+    context = Context.from_episodes(episodes(), GAMMA)
+    found = torch.func.jacrev(lambda queries: ADAPTIVE.fit(context)(queries))(QUERIES)
+    slopes = torch.func.jacrev(ADAPTIVE.fit(context))(QUERIES)
+    torch.testing.assert_close(found, slopes)

@@ -14,18 +14,20 @@ def trajectories(context: Context) -> list[Tensor]:
     if len(indices) == 0:
         return []
     ends = torch.nonzero(~context.contiguous[indices])[:, 0] + 1
-    return list(torch.tensor_split(indices, ends[:-1].cpu()))
+    return list(torch.tensor_split(indices, ends[:-1].tolist()))
 
 
 def folds(context: Context, most: int) -> list[Tensor]:
     """Returns the indices of each fold's transitions: one trajectory each, or neighbouring ones where there are more.
+
+    Equal trajectories, as of a bootstrap, count as one: none is left out while others like it are fitted on.
 
     Args:
         context: One context.
         most: Largest number of folds ≥ 1; beyond it, trajectories are grouped in order to ``most`` folds, of similar
             length where no trajectory is longer than that.
     """
-    runs = trajectories(context)
+    runs = _distinct(context, trajectories(context))
     if len(runs) <= most:
         return runs
     total = sum(map(len, runs))
@@ -37,6 +39,15 @@ def folds(context: Context, most: int) -> list[Tensor]:
         grouped[fold].append(run)
         before += len(run)
     return [torch.cat(group) for group in grouped]
+
+
+def _distinct(context: Context, runs: list[Tensor]) -> list[Tensor]:
+    following = context.next_states.masked_fill((context.discounts == 0)[..., None], 0.0)
+    rows = torch.cat([context.states, following, context.rewards[..., None], context.discounts[..., None]], -1).detach()
+    equal: dict[tuple[tuple[float, ...], ...], list[Tensor]] = {}
+    for run in runs:
+        equal.setdefault(tuple(map(tuple, rows[run].tolist())), []).append(run)
+    return [torch.cat(alike) for alike in equal.values()]
 
 
 def subset(context: Context, indices: Tensor) -> Context:
