@@ -32,6 +32,7 @@ from icrl_agents.transformer import InContextTransformer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FORMAT = 1
+_TRIES = 20
 _WITH_SETTINGS = {layer.__name__: layer for layer in (LinearAttentionLayer, FullAttentionLayer)}
 _KERNELS: dict[str, Callable[..., nn.Module]] = {
     kernel.__name__: kernel
@@ -54,7 +55,7 @@ def save(transformer: InContextTransformer, folder: str | Path) -> None:
     Blocks that share weights are written with one copy each.
 
     Raises:
-        OSError: If the folder cannot be written.
+        OSError: If the folder cannot be written, or others do so again and again at the same time.
         ValueError: If the transformer could not be rebuilt: a kernel is not one of ``icrl_agents.kernels``, or a
             weight is not finite or out of range; or if the folder has the ``config.json`` of something else, such as
             a study's. Nothing is written then.
@@ -79,7 +80,13 @@ def save(transformer: InContextTransformer, folder: str | Path) -> None:
     weights = safetensors.torch.save(tensors)
     config["sha256"] = _digest(weights, config)
     check_writable(folder)
-    write_together({folder / WEIGHTS: weights, folder / CONFIG: json.dumps(config, indent=2).encode()})
+    for _ in range(_TRIES):
+        write_together({folder / WEIGHTS: weights, folder / CONFIG: json.dumps(config, indent=2).encode()})
+        with contextlib.suppress(ValueError):  # of a pair of which somebody else has just moved the other half there
+            with contextlib.suppress(OSError):  # or has taken it elsewhere
+                _read(folder)
+            return
+    raise OSError(f"{folder}: is written into by others at the same time; save in another folder.")
 
 
 def load(folder: str | Path) -> InContextTransformer:
@@ -88,12 +95,7 @@ def load(folder: str | Path) -> InContextTransformer:
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder / name}: not found; expected a folder that save_pretrained wrote.")
-    weights = (folder / WEIGHTS).read_bytes()
-    try:
-        tensors = safetensors.torch.load(weights)
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{folder / WEIGHTS}: not a whole safetensors file ({error}); save it again.") from error
-    config = _config_of(folder, weights)
+    tensors, config = _read(folder)
     _check_numbers(str(folder / WEIGHTS), tensors)
     transformer = _build(folder / CONFIG, config, tensors)
     _check_shapes(folder / WEIGHTS, transformer.state_dict(), tensors)
@@ -124,28 +126,36 @@ def _digest(weights: bytes, config: Mapping[str, Any]) -> str:
     return hashlib.sha256(weights + structure.encode()).hexdigest()
 
 
-def _config_of(folder: Path, weights: bytes) -> dict[str, Any]:
-    """The structure of ``weights``, which a process that was killed may have left unmoved."""
-    path = folder / CONFIG
-    config = _read_config(path)
-    for found in (config, *_unmoved(path)):
-        if found.get("sha256") == _digest(weights, found):
-            return found
+def _read(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights and their structure, which a process that was killed may have left unmoved.
+
+    Read once more where they do not match, until nobody has replaced either of them meanwhile.
+    """
+    before, found = None, (b"", b"")
+    while found != before:
+        before, found = found, ((folder / WEIGHTS).read_bytes(), (folder / CONFIG).read_bytes())
+        try:
+            tensors = safetensors.torch.load(found[0])
+        except safetensors.SafetensorError as error:
+            raise ValueError(f"{folder / WEIGHTS}: not a whole safetensors file ({error}); save it again.") from error
+        for config in (_structure(folder / CONFIG, found[1]), *_unmoved(folder / CONFIG)):
+            if config.get("sha256") == _digest(found[0], config):
+                return tensors, config
     raise ValueError(
-        f"{path}: its checksum is not that of {WEIGHTS} and itself, so one of the two was changed after it was saved; "
-        "save the transformer again."
+        f"{folder / CONFIG}: its checksum is not that of {WEIGHTS} and itself, so one of the two was changed after it "
+        "was saved; save the transformer again."
     )
 
 
 def _unmoved(path: Path) -> Iterator[dict[str, Any]]:
     for partial in unfinished(path):
         with contextlib.suppress(OSError, ValueError):
-            yield _read_config(partial)
+            yield _structure(partial, partial.read_bytes())
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _structure(path: Path, content: bytes) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_bytes())
+        config = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a whole JSON file ({error}); save the transformer again.") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:

@@ -65,6 +65,44 @@ def test_a_save_that_was_killed_between_its_two_files_is_the_new_checkpoint(tmp_
     refuse(old, r"config\.json: its checksum is not that of model\.safetensors and itself")
 
 
+def test_two_saves_at_once_leave_one_of_the_two(tmp_path, monkeypatch):
+    write = checkpoint.write_together
+
+    def meanwhile(files):
+        monkeypatch.setattr(checkpoint, "write_together", write)
+        (weights, own), (config, structure) = files.items()
+        write({weights: own})
+        save(tmp_path, 0.6)
+        write({config: structure})
+
+    monkeypatch.setattr(checkpoint, "write_together", meanwhile)
+    save(tmp_path, 0.5)
+    assert InContextTransformer.from_pretrained(tmp_path).state_dict()[SCALE] == 0.5
+
+
+def test_saves_that_never_leave_a_pair_say_so(tmp_path, monkeypatch):
+    write = checkpoint.write_together
+    monkeypatch.setattr(checkpoint, "write_together", lambda files: write({path: b"{}" for path in files}))
+    with pytest.raises(OSError, match="is written into by others at the same time; save in another folder"):
+        save(tmp_path)
+
+
+def test_a_checkpoint_that_is_replaced_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    save(tmp_path, 0.5)
+    read, scales = Path.read_bytes, [0.6, 0.7]
+
+    def meanwhile(path):
+        content = read(path)
+        if scales and path.name == "model.safetensors":
+            with monkeypatch.context() as patch:
+                patch.setattr(Path, "read_bytes", read)
+                save(tmp_path, scales.pop(0))
+        return content
+
+    monkeypatch.setattr(Path, "read_bytes", meanwhile)
+    assert InContextTransformer.from_pretrained(tmp_path).state_dict()[SCALE] == 0.7
+
+
 def test_the_configuration_of_something_else_is_not_replaced(tmp_path):
     for content in ('{"study": "transfer", "settings": {}, "versions": {}}', '{"model_type": "gpt2"}'):
         (tmp_path / "config.json").write_text(content)
