@@ -365,9 +365,13 @@ class Context:
         Returns:
             The returns, ``(*batch, n)``, which take nothing beyond a truncation, and the number of rewards
             in each, ``(*batch, n)``: infinite where the trajectory terminates, so that nothing is missing.
+
+        Raises:
+            ValueError: If one of them overflows.
         """
         linked = self.contiguous.to(self.rewards)
         returns = _summed_ahead(widened(self.rewards), widened(self.discounts * linked)).to(self.rewards)
+        finite("rewards", returns, " whose sums along a trajectory are finite")
         tails = _summed_ahead(torch.ones_like(self.rewards), linked)
         terminal = _summed_ahead((self.discounts == 0).to(self.rewards), linked)
         tails = tails.masked_fill(terminal > 0, float("inf"))

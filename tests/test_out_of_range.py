@@ -6,6 +6,7 @@ import torch
 
 from icrl_agents import Context, Episode
 from icrl_agents.adaptive import AdaptiveTD, RelevanceTD
+from icrl_agents.control import generalised_advantages
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.evaluators import LSTD, KernelTD, Nystrom, OffsetCorrected, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Exponential
@@ -53,6 +54,14 @@ def test_a_value_or_td_error_that_overflows_is_an_error():
     large = WeightedSoftmaxTD(RBF(1.0), 3).fit(context(1e308, 0.4))
     with pytest.raises(DivergenceError, match="TD errors on this context overflow"):
         large.td_errors(context(-1.7e308, 0.0))
+
+
+def test_a_return_or_advantage_that_overflows_is_an_error():
+    whole = Context.from_episodes([Episode(np.arange(4.0)[:, None], np.full(3, 1e308))], 1.0)
+    with pytest.raises(ValueError, match="rewards: expected finite numbers whose sums along a trajectory are finite"):
+        whole.returns()
+    with pytest.raises(ValueError, match="values: expected finite numbers whose TD errors have finite sums"):
+        generalised_advantages(whole, whole.rewards.new_zeros(4), 1.0)
 
 
 def test_scales_of_relevance_follow_the_states_to_any_size():

@@ -27,7 +27,8 @@ def generalised_advantages(context: Context, values: Tensor, lambda_: float) -> 
 
     Raises:
         TypeError: If ``values`` is no tensor of floating numbers.
-        ValueError: If λ is outside [0, 1], the context has batch dimensions, or ``values`` another shape or NaN.
+        ValueError: If λ is outside [0, 1], the context has batch dimensions, or ``values`` another shape or NaN, or
+            sums of its TD errors overflow.
 
     Example:
         >>> context = Context([[0.0], [1.0]], [1.0, 1.0], [0.9, 0.0], [[1.0], [2.0]])
@@ -47,4 +48,6 @@ def generalised_advantages(context: Context, values: Tensor, lambda_: float) -> 
     following = 0.0
     for k in range(len(delta) - 1, -1, -1):
         following = delta[k] = delta[k] + decay[k] * following
-    return errors.new_tensor(delta)
+    advantages = errors.new_tensor(delta)
+    finite("values", advantages, " whose TD errors have finite sums")
+    return advantages
