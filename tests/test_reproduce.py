@@ -102,6 +102,20 @@ def test_one_changed_digit_is_found(finished, tmp_path, capsys):
     assert "DIFFERS" in table(compared, 1e-10)
 
 
+def test_a_run_of_several_processes_says_so(finished, tmp_path, capsys, monkeypatch):
+    config, others = PretrainStudyConfig(preset="boyan"), VerifyConfig()
+    assert "processes" not in describe(config)
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert (describe(config)["processes"], "processes" in describe(others)) == (2, False)
+    monkeypatch.undo()
+    folder = copied(finished, tmp_path / "folder")
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**described, "processes": 2}))
+    assert main(["reproduce", "--from", str(folder)]) == 0
+    assert "processes: 2 then, 1 now, which rounds sums otherwise; --tolerance allows" in capsys.readouterr().out
+
+
 def test_what_is_no_finished_run_is_refused_in_one_line(finished, tmp_path, capsys):
     folder = copied(finished, tmp_path / "folder")
     described = json.loads((folder / "config.json").read_text())

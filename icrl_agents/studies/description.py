@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -20,12 +21,14 @@ LEARNER = "stable-baselines3"
 
 
 def describe(config: Any) -> dict[str, Any]:  # noqa: ANN401 - a dataclass instance
-    """Study, settings, versions and command of a run, ready for JSON."""
+    """Study, settings, versions and command of a run, ready for JSON; of a training, how many processes share it."""
+    shared = _study(config) == "pretrain" and "TORCHELASTIC_RUN_ID" in os.environ  # by torchrun
     return {
         "study": _study(config),
         "settings": json.loads(json.dumps(dataclasses.asdict(config), default=str)),
         "versions": versions(config),
         "command": command(config),
+        **({"processes": int(os.environ["WORLD_SIZE"])} if shared else {}),
     }
 
 

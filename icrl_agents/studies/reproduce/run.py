@@ -104,6 +104,8 @@ def _verdict(
         before, now = described["versions"].get(name, "none"), here.get(name, "none")
         if before != now:
             print(f"{name}: {before} then, {now} now")
+    if (processes := described.get("processes", 1)) != 1:
+        print(f"processes: {processes} then, 1 now, which rounds sums otherwise; --tolerance allows for that")
     differing = sum(each.largest > config.tolerance for each in compared)
     same = "equal" if config.tolerance == 0 else f"equal within {config.tolerance:g}"
     print(f"{config.from_}: {f'{differing} column(s) differ' if differing else f'reproduced, all rows are {same}'}.")
