@@ -74,7 +74,8 @@ class InContextTransformer(nn.Module):
 
         Args:
             context: The context, dimension d.
-            queries: ``(*batch, m, d)`` or ``(m, d)``; default none.
+            queries: ``(*batch, m, d)`` or ``(m, d)``; default none. In their place linear layers then have columns of
+                unit vectors, from which ``fit`` reads the weights.
 
         Raises:
             TypeError: If the queries are not float32 or float64, or float64 where the context is float32.

@@ -99,7 +99,8 @@ def value_difference(
 
     Args:
         value_function: The model's, from a context.
-        reference: The algorithm's, from the same context.
+        reference: The algorithm's, from the same context. Of differential values, which average-reward evaluators
+            determine up to a constant, the constants count.
         states: x, ``(*batch, m, d)``.
         weights: ρ, summing to 1, for instance a stationary distribution, ``(*batch, m)``.
 
