@@ -74,8 +74,7 @@ class InContextTransformer(nn.Module):
 
         Args:
             context: The context, dimension d.
-            queries: ``(*batch, m, d)`` or ``(m, d)``; default none. In their place linear layers then have columns of
-                unit vectors, from which ``fit`` reads the weights.
+            queries: ``(*batch, m, d)`` or ``(m, d)``; default none, where linear layers have unit vectors.
 
         Raises:
             TypeError: If the queries are not float32 or float64, or float64 where the context is float32.
