@@ -19,6 +19,8 @@ from icrl_agents.evaluators import (
 from icrl_agents.kernels import RBF, DotProduct, Laplace, ProductLaplace
 from icrl_agents.value_function import Evaluator
 
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # of torch.func.jvp itself
+
 EVALUATORS: list[Evaluator] = [
     LSTD(),
     LSTD(0.1),
@@ -45,7 +47,6 @@ NEXT = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # of torch.func.jvp itself
 @pytest.mark.parametrize("evaluator", EVALUATORS, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("follow", NEXT.values(), ids=NEXT)
 @pytest.mark.parametrize("copies", [1, 20])
