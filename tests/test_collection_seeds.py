@@ -85,6 +85,33 @@ def test_copies_that_all_do_the_same_are_told_of_in_workers_too(source, number):
     collect_episodes(SyncVectorEnv([lambda: Walk("own")] * number), num_steps=20, seed=0, policy=stay)
 
 
+class Coins(gym.Env):
+    """Episodes of two tosses, of which many are equal by chance."""
+
+    observation_space, action_space = spaces.Discrete(2), spaces.Discrete(1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 2
+        return 0, {}
+
+    def step(self, action):
+        self.left -= 1
+        heads = int(self.np_random.integers(2))
+        return heads, float(heads), self.left == 0, False, {}
+
+
+def test_copies_whose_first_episodes_are_equal_by_chance_are_not_told_of():
+    envs, chance = AsyncVectorEnv([Coins] * 2), 0
+    try:
+        for seed in range(0, 20, 2):
+            episodes = collect_episodes(envs, num_steps=20, seed=seed)
+            chance += np.array_equal(episodes[0].observations, episodes[len(episodes) // 2].observations)
+    finally:
+        envs.close()
+    assert chance > 0
+
+
 def test_no_seed_is_fresh_entropy_even_where_the_environment_was_seeded_before():
     env = Walk("own")
     env.reset(seed=0)
