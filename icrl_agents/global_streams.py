@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import warnings
 from typing import Any
@@ -11,10 +12,10 @@ import torch
 
 
 def global_streams() -> tuple[Any, ...]:
-    """Where the global generators of NumPy, Python and torch are."""
-    name, keys, *rest = np.random.get_state(legacy=True)  # noqa: NPY002 - it is only looked at
+    """Where the global generators of NumPy, of whatever kind, Python and torch are; those of accelerators last."""
     states = [torch.get_rng_state(), *(torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else ())]
-    return name, np.asarray(keys).tobytes(), *rest, random.getstate(), *(each.numpy().tobytes() for each in states)
+    numpys = pickle.dumps(np.random.get_state(legacy=False))  # noqa: NPY002 - it is only looked at
+    return numpys, random.getstate(), *(each.numpy().tobytes() for each in states)
 
 
 def warn_of_global_draws(before: tuple[Any, ...], seed: int | None, stacklevel: int) -> None:
@@ -25,7 +26,7 @@ def warn_of_global_draws(before: tuple[Any, ...], seed: int | None, stacklevel: 
         seed: None where nothing was to decide.
         stacklevel: As of ``warnings.warn``, from the caller.
     """
-    if seed is not None and global_streams() != before:
+    if seed is not None and global_streams()[: len(before)] != before:  # an accelerator may be in use since then
         warnings.warn(
             f"seed: {seed} does not decide the result, since the environment or the policy draws from the global "
             "generator of NumPy, Python or torch; let the environment draw from self.np_random after "

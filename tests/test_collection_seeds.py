@@ -52,6 +52,26 @@ def test_an_environment_that_draws_from_a_global_generator_is_told_of(source):
     collect(Walk("own"), num_steps=20, gamma=0.9, seed=0)
 
 
+def test_numpys_global_generator_may_be_of_another_kind():
+    kept = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(0))
+    try:
+        collect(Walk("own"), num_steps=20, gamma=0.9, seed=0)
+        with pytest.warns(UserWarning, match="seed: 3 does not decide the result"):
+            collect(Walk("numpy"), num_steps=20, gamma=0.9, seed=3)
+    finally:
+        np.random.set_bit_generator(kept)
+
+
+def test_an_accelerator_that_comes_into_use_on_the_way_is_no_draw(monkeypatch):
+    def policy(observation, rng):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [torch.zeros(16, dtype=torch.uint8)])
+        return 0
+
+    collect(Walk("own"), num_steps=20, gamma=0.9, seed=0, policy=policy)
+
+
 class Restorable(Walk):
     action_space = spaces.Discrete(1)
 
