@@ -60,6 +60,19 @@ def test_a_terminal_observation_that_is_not_finite_has_no_part_in_the_scale(end)
     assert not np.isfinite(scale([Episode(np.full((2, 2), end), np.ones(1), True)])[0].observations).any()
 
 
+@pytest.mark.parametrize("end", [-10.0, np.finfo(np.float64).max])
+def test_a_mark_after_a_termination_has_no_part_in_the_scale(end):
+    rng = np.random.default_rng(0)
+    x = np.column_stack([rng.normal(size=4), np.full(4, 3.0), rng.integers(0, 2, 4)])
+    marked = Episode(np.array([[1.0, 3.0, 0.0], [end] * 3]), np.ones(1), True)
+    scale = Standardisation([Episode(x, np.ones(3)), marked])
+    seen = np.append(x[:, 0], 1.0)
+    whole, short = scale([Episode(x, np.ones(3)), marked])
+    np.testing.assert_allclose(whole.observations[:, 0], (x[:, 0] - seen.mean()) / seen.std())
+    np.testing.assert_array_equal(whole.observations[:, 1:], x[:, 1:] * [0.0, 1.0])
+    np.testing.assert_allclose(short.observations[0], [(1.0 - seen.mean()) / seen.std(), 0.0, 0.0])
+
+
 def test_a_width_that_could_not_be_chosen_is_told_of():
     config = EvaluateConfig(env_id="CartPole-v1", gamma=0.5, depth=5, max_transitions=10)
     episodes = [Episode(np.random.default_rng(i).normal(size=(21, 2)), np.ones(20)) for i in range(4)]

@@ -23,12 +23,12 @@ class Standardisation:
 
     Args:
         episodes: The context's, whose statistics are taken; their final observations count as well, but for those of
-            terminations that are not finite, which nothing reads.
+            terminations, which nothing reads and which may be marks.
     """
 
     def __init__(self, episodes: Sequence[Episode]) -> None:
-        x = np.concatenate([episode.observations for episode in episodes]).astype(np.float64)
-        x = x[np.isfinite(x).all(1)]
+        read = [each.observations[: len(each) + (not each.terminated)] for each in episodes]
+        x = np.concatenate(read).astype(np.float64)
         binary = np.isin(x, (0.0, 1.0)).all(0)
         # In units of a power of two near the largest: squares stay in range, and nothing is rounded.
         self._unit = np.where(binary, 1.0, np.ldexp(1.0, np.frexp(np.abs(x).max(0))[1] - 1))
@@ -40,7 +40,7 @@ class Standardisation:
 
     def __call__(self, episodes: Sequence[Episode]) -> list[Episode]:
         """The episodes with standardised observations, float64."""
-        with np.errstate(invalid="ignore"):  # infinities that nothing reads
+        with np.errstate(invalid="ignore", over="ignore"):  # of what nothing reads
             return [
                 replace(e, observations=(e.observations / self._unit - self._mean) * self._factor) for e in episodes
             ]
