@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.forward_ad import unpack_dual
@@ -24,7 +25,7 @@ from icrl_agents.arrays import (
     same_shape,
     take_rows,
 )
-from icrl_agents.episode import Episode, episode_arrays
+from icrl_agents.episode import Episode, episode_arrays, warn_of_one
 from icrl_agents.links import (
     are_rows_of_one,
     equal_links,
@@ -95,6 +96,7 @@ class Context:
         mask: Any = None,  # noqa: ANN401
         contiguous: Any = None,  # noqa: ANN401
     ) -> None:
+        warn_of_one("states", states, (np.ndarray, Tensor), stacklevel=2)
         x = floating("states", states)
         x_next = floating("next_states", next_states)
         rewards = floating("rewards", rewards, integers=True)

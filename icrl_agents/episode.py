@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,15 +38,7 @@ class Episode:
 
     def __post_init__(self) -> None:
         """Copies arrays and lists; what is of another kind is for ``episode_arrays`` to refuse."""
-        given = self.observations
-        several = isinstance(given, (list, deque)) and len(given) > 1
-        if several and isinstance(given[0], (np.ndarray, Tensor, list)) and all(each is given[0] for each in given):
-            warn(
-                f"observations: one {type(given[0]).__name__}, {len(given)} times, as where an environment fills one "
-                "anew at each step; append a copy of each.",
-                UserWarning,
-                stacklevel=3,
-            )
+        warn_of_one("observations", self.observations, (np.ndarray, Tensor, list), stacklevel=3)
         for name in ("observations", "rewards", "actions"):
             object.__setattr__(self, name, _copied(getattr(self, name)))
 
@@ -53,8 +47,30 @@ class Episode:
         return len(self.rewards)
 
 
+def warn_of_one(name: str, given: Any, kinds: tuple[type, ...], stacklevel: int) -> None:  # noqa: ANN401
+    """Warns if what was ``given`` is a list that holds one object of these kinds, or views of one, again and again."""
+    several = isinstance(given, Sequence) and len(given) > 1
+    if several and isinstance(given[0], kinds) and len({_place(each) for each in given}) == 1:
+        warn(
+            f"{name}: one {type(given[0]).__name__}, {len(given)} times, as where an environment fills one anew at "
+            "each step; append a copy of each.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _place(item: Any) -> int:  # noqa: ANN401 - whatever was given
+    """Where the numbers of an array are that are all of some memory; of anything else, where it is itself."""
+    if isinstance(item, np.ndarray) and (item.base is None or getattr(item.base, "nbytes", None) == item.nbytes):
+        return item.__array_interface__["data"][0]
+    if isinstance(item, Tensor) and item.layout == torch.strided and item.device.type != "meta":
+        with contextlib.suppress(RuntimeError):  # of torch.func, whose tensors have no memory
+            return item.data_ptr() if item.untyped_storage().nbytes() == item.nbytes else id(item)
+    return id(item)
+
+
 def _copied(given: Any) -> Any:  # noqa: ANN401 - whatever was given
-    if isinstance(given, (list, deque)):
+    if isinstance(given, (list, tuple, deque)):
         return [_copied(each) for each in given]
     return given.clone() if isinstance(given, Tensor) else given.copy() if isinstance(given, np.ndarray) else given
 

@@ -58,6 +58,27 @@ def test_one_array_that_was_appended_again_and_again_is_told_of():
     Episode([each.copy() for each in observations], np.ones(3))
 
 
+@pytest.mark.parametrize("kept", [torch.from_numpy, np.ravel, lambda state: state[:], lambda state: state])
+def test_views_of_one_array_tuples_of_it_and_contexts_of_it_are_told_of_too(kept):
+    state, observations = np.zeros(1), []
+    for _ in range(4):
+        state += 1.0
+        observations.append(kept(state))
+    with pytest.warns(UserWarning, match="observations: one .*, 4 times"):
+        Episode(tuple(observations), np.ones(3))
+    with pytest.warns(UserWarning, match="states: one .*, 3 times"):
+        Context(observations[:-1], [1.0] * 3, [0.9] * 3, observations[1:])
+    table = np.eye(3)
+    Episode([table[0], table[0]], [1.0])  # a row of a table that an environment has
+
+
+def test_a_tuple_of_arrays_is_kept_as_it_was():
+    first, second = np.zeros(1), np.ones(1)
+    episode = Episode((first, second), (1.0,))
+    second[:] = 9.0
+    assert Context.from_episodes([episode], 0.9).next_states.tolist() == [[1.0]]
+
+
 def test_an_episode_of_a_tensor_with_a_gradient_passes_it_on():
     rows = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
     Context.from_episodes([Episode(rows, np.ones(3))], 0.9).states.sum().backward()
