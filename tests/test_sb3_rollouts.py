@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from gymnasium.envs.classic_control import PendulumEnv
+from gymnasium.wrappers import ClipReward, RecordEpisodeStatistics
 
 from icrl_agents import collect
 from icrl_agents.evaluators import WeightedSoftmaxTD
@@ -16,7 +18,7 @@ pytest.importorskip("stable_baselines3")
 from stable_baselines3 import DQN, PPO, SAC, HerReplayBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import DummyVecEnv, VecEnvWrapper, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnvWrapper, VecMonitor, VecNormalize
 
 from icrl_agents.integrations.sb3 import InContextPPO
 from icrl_agents.integrations.sb3_models import load_model
@@ -203,3 +205,36 @@ def test_a_critic_forgets_the_rollouts_of_another_environment_and_keeps_those_of
     loaded = InContextPPO.load(tmp_path / "model", device="cpu")
     loaded.set_env(gym.make("Pendulum-v1"))  # the first that it is given
     assert len(loaded.critic.state_dict()["batches"]) == 2
+
+
+def test_a_loaded_critic_forgets_the_rollouts_of_another_environment_than_that_of_its_file(tmp_path):
+    model = InContextPPO("MlpPolicy", "Pendulum-v1", EVALUATOR, window=3, **SMALL).learn(128)
+    model.save(tmp_path / "model")
+
+    def batches(env):
+        loaded = InContextPPO.load(tmp_path / "model", env=env, device="cpu")
+        given = InContextPPO.load(tmp_path / "model", device="cpu")
+        given.n_envs = 1 if isinstance(env, gym.Env) else env.num_envs
+        given.set_env(env)
+        counts = {len(each.critic.state_dict()["batches"]) for each in (loaded, given)}
+        assert loaded.policy.predict_values(torch.ones(1, 3)).any() == (counts != {0})
+        return counts
+
+    plain = gym.make("Pendulum-v1")
+    same = [plain, gym.make("Pendulum-v1", render_mode="rgb_array", max_episode_steps=50)]
+    same += [
+        RecordEpisodeStatistics(plain),
+        make_vec_env("Pendulum-v1", 2),
+        VecMonitor(DummyVecEnv([lambda: gym.make("Pendulum-v1")])),
+    ]
+    same += [make_vec_env("Pendulum-v1", 2, vec_env_cls=SubprocVecEnv)]
+    others = [gym.make("Pendulum-v1", g=5.0), Paid(plain), VecNormalize(make_vec_env("Pendulum-v1"))]
+    clipped = make_vec_env("Pendulum-v1", 1, wrapper_class=ClipReward, wrapper_kwargs={"min_reward": -1.0})
+    others += [clipped, make_vec_env(PendulumEnv, 1, vec_env_cls=SubprocVecEnv)]
+    assert [batches(env) for env in same] == [{2}] * 6
+    assert [batches(env) for env in others] == [{0}] * 5
+    again = InContextPPO.load(tmp_path / "model", env=Paid(plain), device="cpu").learn(64)
+    (batch,) = again.critic.state_dict()["batches"]
+    assert float(batch["rewards"].min()) > 80.0
+    again.save(tmp_path / "model")  # its own environment is the other one now
+    assert [batches(env) for env in (Paid(plain), plain)] == [{1}, {0}]

@@ -67,6 +67,7 @@ class Critic:
     Attributes:
         divergences: On how many batches the evaluator warned that its sweeps do not contract; one of one's own does by
             ``icrl_agents.notices.warn`` with ``DivergenceWarning``, whatever other threads do.
+        source: What says which environment the batches are of, for its user to compare; saved along, and not read.
 
     Example:
         >>> from icrl_agents.evaluators import TabularTD
@@ -96,6 +97,7 @@ class Critic:
         self._gamma: float | None = None
         self._fitted: tuple[Features, ValueFunction] | None = None
         self.divergences = 0
+        self.source: dict[str, list[str]] = {}
 
     def assess(self, batch: Context) -> Assessment:
         """Fits the evaluator on ``batch`` and the batches before it in the window; returns what it makes of it.
@@ -145,10 +147,10 @@ class Critic:
         return (features, value), diverged
 
     def state_dict(self) -> dict[str, Any]:
-        """The batches of the window and the number of divergences, as tensors and numbers: all that a fit needs."""
+        """The batches of the window, all that a fit needs, divergences and source: tensors, numbers and strings."""
         names = ("states", "rewards", "discounts", "next_states", "contiguous")
         batches = [{name: getattr(batch, name) for name in names} for batch in self._batches]
-        return {"batches": batches, "divergences": self.divergences}
+        return {"batches": batches, "divergences": self.divergences, "source": self.source}
 
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> None:
         """Takes over what ``state_dict`` gave, and fits the evaluator on it again, so that values are the same.
@@ -164,7 +166,7 @@ class Critic:
         batches = self._window(given)
         self._fitted = self._refitted(batches)[0] if batches else None
         self._batches, self._gamma = batches, _gamma_of(given, None)
-        self.divergences = int(state["divergences"])
+        self.divergences, self.source = int(state["divergences"]), dict(state.get("source", {}))
 
     def __call__(self, states: Tensor) -> Tensor:
         """Values of ``states (m, d)`` by the last fit, ``(m,)``; 0 before the first.

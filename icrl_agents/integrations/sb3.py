@@ -19,12 +19,11 @@ from icrl_agents.value_function import Evaluator
 try:
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
-    from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
     from stable_baselines3.common.utils import obs_as_tensor
-    from stable_baselines3.common.vec_env import DummyVecEnv
 
     from icrl_agents.integrations.sb3_policies import ActorCnnPolicy, ActorMultiInputPolicy, ActorOnly, extracted
+    from icrl_agents.integrations.sb3_sources import are_others, source_of, stepped
 except ImportError as error:
     raise ImportError(
         f"icrl_agents.integrations.sb3 needs Stable-Baselines3 ({error}); install it with: pip install 'icrl[sb3]', "
@@ -44,9 +43,10 @@ class InContextPPO(PPO):
     a copy.
 
     ``save`` keeps the critic's transitions as tensors beside the actor's weights, ``load`` fits the evaluator on them
-    again, so that ``predict_values`` goes on as it was; before the first rollout values are 0, and so they are after
-    ``set_env`` of another environment than before, whose transitions are forgotten. What belongs to a value
-    network has no effect, and is warned of: ``vf_coef``, ``clip_range_vf``, and ``vf`` layers in ``net_arch``.
+    again, so that ``predict_values`` goes on as it was; before the first rollout values are 0, and so they are in
+    another environment than before, by ``set_env`` or ``load(file, env=...)``: transitions of the former are forgotten.
+    A file knows its environment by ids, classes, wrappers and arguments. What belongs to a value network has no effect,
+    and is warned of: ``vf_coef``, ``clip_range_vf``, and ``vf`` layers in ``net_arch``.
 
     Args:
         policy: ``"MlpPolicy"``, ``"CnnPolicy"``, ``"MultiInputPolicy"``, all without a value network. An actor-critic
@@ -89,6 +89,7 @@ class InContextPPO(PPO):
         super()._setup_model()
         self.vf_coef = 0.0  # the loss of a class that keeps its value network
         self.critic = Critic(self.evaluator, gae_lambda=self.gae_lambda, window=self.window, features=self.features)
+        self.critic.source = source_of(self.env)
         extractor = self.policy.pi_features_extractor
         trained = any(weight.requires_grad for weight in extractor.parameters()) or any(
             True for _ in extractor.buffers()
@@ -105,8 +106,20 @@ class InContextPPO(PPO):
         """Goes on in ``env``; the critic forgets transitions of another environment."""
         before = self.env
         super().set_env(env, force_reset)
-        if before is not None and _stepped(before) != _stepped(self.env):
+        if before is not None and stepped(before) != stepped(self.env):
             self.critic.forget()
+        self._forget_another()
+
+    def set_parameters(self, *given: Any, **settings: Any) -> None:  # noqa: ANN401 - what Stable-Baselines3 takes
+        """Takes over weights and the critic, but for transitions of another environment than its own."""
+        super().set_parameters(*given, **settings)
+        self._forget_another()
+
+    def _forget_another(self) -> None:
+        own = source_of(self.env)
+        if are_others(self.critic.source, own):
+            self.critic.forget()
+        self.critic.source = own or self.critic.source
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         names, others = super()._get_torch_save_params()
@@ -214,12 +227,6 @@ InContextPPO.policy_aliases = {
     "CnnPolicy": ActorCnnPolicy,
     "MultiInputPolicy": ActorMultiInputPolicy,
 }
-
-
-def _stepped(env: Any) -> list[int]:  # noqa: ANN401 - a VecEnv
-    """Identities of the environments in ``env``, below what Stable-Baselines3 itself wraps them in."""
-    copies = env.envs if type(env) is DummyVecEnv else [env]
-    return [id(each.env if isinstance(each, Monitor) else each) for each in copies]
 
 
 def _warn_of_value_network(settings: dict[str, Any]) -> None:

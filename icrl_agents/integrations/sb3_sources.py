@@ -1,0 +1,58 @@
+"""Which environments a VecEnv steps, so that a saved model knows them again (extra ``[sb3]``)."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnvWrapper
+
+from icrl_envs.comparison import Held
+
+Source = dict[str, list[str]]
+"""What environments are called with all of their wrappers, and the numbers and strings that they were made with."""
+
+_WATCHING = {
+    *("Monitor", "OrderEnforcing", "PassiveEnvChecker", "TimeLimit", "RecordEpisodeStatistics", "RecordVideo"),
+    *("HumanRendering", "RenderCollection", "VecMonitor", "VecVideoRecorder", "VecCheckNan", "VecTransposeImage"),
+}
+"""Wrappers under which transitions are as without."""
+
+
+def stepped(env: Any) -> list[int]:  # noqa: ANN401 - a VecEnv
+    """Identities of the environments in ``env``, below what Stable-Baselines3 itself wraps them in."""
+    copies = env.envs if type(env) is DummyVecEnv else [env]
+    return [id(each.env if isinstance(each, Monitor) else each) for each in copies]
+
+
+def source_of(env: Any) -> Source:  # noqa: ANN401 - a VecEnv, or None
+    """The source of what ``env`` steps; its copies count once, and of those in workers there are only names."""
+    if env is None:
+        return {}
+    around: list[str] = []
+    while isinstance(env, VecEnvWrapper):
+        around.append(type(env).__name__)
+        env = env.venv
+    known = isinstance(env, (DummyVecEnv, SubprocVecEnv))
+    names = env.env_method("__str__") if known else [type(env).__name__]
+    source = {"names": _distinct(" ".join([*around, name]) for name in names)}
+    if isinstance(env, DummyVecEnv):
+        source["arguments"] = _distinct(_arguments(each.unwrapped.spec) for each in env.envs)
+    return source
+
+
+def are_others(source: Source, other: Source) -> bool:
+    """Whether two sources are known to differ, in what both tell."""
+    return any(source[part] != other[part] for part in source.keys() & other.keys())
+
+
+def _arguments(spec: Any) -> str:  # noqa: ANN401 - of an environment that gym.make made, or None
+    kwargs = {} if spec is None else {name: each for name, each in spec.kwargs.items() if name != "render_mode"}
+    return str(sorted((str(path), each.tolist()) for path, each in Held(SimpleNamespace(**kwargs)).numbers.items()))
+
+
+def _distinct(texts: Any) -> list[str]:  # noqa: ANN401 - an iterable
+    words = ([word for word in re.findall(r"[^<>\s]+", text) if word not in _WATCHING] for text in texts)
+    return sorted({" ".join(each) for each in words})
