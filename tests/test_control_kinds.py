@@ -1,5 +1,7 @@
 """What control loops are given that is of an unusual kind: random streams, value functions."""
 
+from dataclasses import replace
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -47,7 +49,7 @@ def test_differential_values_make_no_advantages():
     step = Episode([[0.0], [1.0], [2.0]], [1.0, 2.0], terminated=False)
     for use in (
         lambda evaluator: Critic(evaluator).assess(Context.from_episodes([step], 0.9)),
-        lambda evaluator: cross_fitted_advantages([step, step], evaluator, gamma=0.9, lambda_=0.5, folds=2),
+        lambda evaluator: cross_fitted_advantages([step, replace(step)], evaluator, gamma=0.9, lambda_=0.5, folds=2),
         lambda evaluator: policy_iteration(Experience([0], [0], [1.0], [0], 1, 1), evaluator, gamma=0.9),
     ):
         with pytest.raises(ValueError, match="evaluator: expected a discounted evaluator, got differential values"):

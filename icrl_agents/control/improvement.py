@@ -117,10 +117,12 @@ def cross_fitted_advantages(
     """Generalised advantages of each episode, ``(T,)``, by a critic whose context has other episodes.
 
     A kernel critic interpolates the returns of its own context, noise included, and so would find no advantage
-    there. Episode i is of fold i mod F; the critic of fold f is fitted on fold f + 1 mod F.
+    there. Episode i is of fold i mod F; the critic of fold f is fitted on fold f + 1 mod F. An episode that is given
+    several times, as in a bootstrap, counts once there. Others that are equal to it are others: a baseline that left
+    them out would depend on the return that it is taken from.
 
     Args:
-        episodes: At least F.
+        episodes: At least F different ones.
         evaluator: The critic, fitted once for each fold.
         gamma: Discount γ in [0, 1].
         lambda_: λ in [0, 1]; see ``generalised_advantages``.
@@ -133,19 +135,20 @@ def cross_fitted_advantages(
     """
     check_evaluator(evaluator)
     folds = arguments.integer("folds", folds, 2)
-    if len(episodes) < folds:
-        raise ValueError(f"episodes: expected at least one for each of {folds} folds, got {len(episodes)}.")
+    numbers = {each: i for i, each in enumerate(dict.fromkeys(episodes))}  # episodes are compared by identity
+    if len(numbers) < folds:
+        raise ValueError(f"episodes: expected at least one for each of {folds} folds, got {len(numbers)}.")
+    fold_of = [numbers[episode] % folds for episode in episodes]
 
     def context(chosen: Sequence[Episode]) -> Context:
         return Context.from_episodes(chosen, gamma).to(device)
 
     found: dict[int, Array] = {}
     for f in range(folds):
-        values = evaluator.fit(
-            context(episodes[(f + 1) % folds :: folds])
-        )  # asked before the next fit, as it may keep it
+        others = [episode for episode, of in zip(episodes, fold_of, strict=True) if of == (f + 1) % folds]
+        values = evaluator.fit(context(others))  # asked before the next fit, as it may keep it
         check_discounted("evaluator", values)
-        for i in range(f, len(episodes), folds):
+        for i in (i for i, of in enumerate(fold_of) if of == f):
             own = context([episodes[i]])
             found[i] = generalised_advantages(own, values(own.points), lambda_).numpy(force=True)
     return [found[i] for i in range(len(episodes))]
