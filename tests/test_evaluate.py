@@ -100,7 +100,7 @@ def test_scores_are_those_of_plain_loops():
     by_name = {result.row.evaluator: result for result in evaluate(config, 5, context, held_out)}
     softmax = by_name["softmax TD"]
 
-    stacked = np.concatenate([e.observations for e in context]).astype(float)
+    stacked = np.concatenate([e.observations[:-1] if e.terminated else e.observations for e in context]).astype(float)
     mean, deviation = stacked.mean(0), stacked.std(0)
     scaled = [Episode((e.observations - mean) / deviation, e.rewards, e.terminated) for e in context]
     fitting = Context.from_episodes(scaled, 0.9)
