@@ -3,9 +3,11 @@
 import contextlib
 import inspect
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorWrapper
 
@@ -22,8 +24,9 @@ def check_trained(policy: Any, env: Any) -> None:  # noqa: ANN401 (a model, and 
     That is so where its own environment normalises observations and ``env`` does not, or the other way round, where it
     was trained with other kinds of actions or observations, or numbers of them, where its actions had other bounds, as
     under ``RescaleAction``, where it needs masks of actions, which are not passed, and where it is one of MetaWorld's
-    scripts, which take the last three numbers for the goal, and those are none. Of other bounds of observations,
-    and of other wrappers within the same bounds, it is warned.
+    scripts, which take the last three numbers for the goal, and those are none. Of other bounds of observations, of
+    other wrappers within the same bounds, and of a ``NormalizeObservation`` that has seen nothing, where the policy's
+    had, it is warned.
     """
     _check_raw(policy, env)
     _check_unmasked(policy)
@@ -54,6 +57,13 @@ def _check_raw(model: Any, env: Any) -> None:  # noqa: ANN401
         )
     trained = _trained_on_normalised(model)
     if trained is None or trained == normalises(env):
+        if trained and all(_untouched(each) for each in _statistics(env)):
+            warnings.warn(
+                "policy: was trained on what NormalizeObservation makes of observations, and that of this environment "
+                "has seen none yet, so that it leaves them as they are; give it the obs_rms of the model's own.",
+                UserWarning,
+                stacklevel=5,
+            )
         return
     if trained:
         raise ValueError(
@@ -64,6 +74,23 @@ def _check_raw(model: Any, env: Any) -> None:  # noqa: ANN401
         "policy: expected a model of what NormalizeObservation makes of observations, got one of them as they are; "
         "wrap the environment in FixedPolicy(..., policy) first, in NormalizeObservation after, and pass no policy."
     )
+
+
+def _statistics(env: Any) -> Sequence[Any]:  # noqa: ANN401
+    """The statistics of observations that ``normalises`` has found, of each copy that has its own."""
+    if isinstance(env, gym.Env):
+        return [env.get_wrapper_attr("obs_rms")]
+    while isinstance(env, VectorWrapper):
+        if isinstance(env, gym.wrappers.vector.NormalizeObservation):
+            return [env.obs_rms]
+        env = env.env
+    return env.get_attr("obs_rms")
+
+
+def _untouched(statistics: Any) -> bool:  # noqa: ANN401
+    """Whether statistics are those before the first observation, mean 0 and variance 1."""
+    mean, variance = (getattr(statistics, name, None) for name in ("mean", "var"))
+    return mean is not None and not np.any(mean) and bool(np.all(variance == 1))
 
 
 def _trained_on_normalised(model: Any) -> bool | None:  # noqa: ANN401

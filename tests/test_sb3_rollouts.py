@@ -142,7 +142,7 @@ def test_a_model_whose_own_environment_normalises_observations_is_refused_where_
     normal.update_running_mean = False
     collect(normal, gamma=0.9, seed=0, num_steps=5, policy=model)
     vector = gym.wrappers.vector.NormalizeObservation(gym.vector.SyncVectorEnv([unbounded] * 2))
-    vector.update_running_mean = False
+    vector.update_running_mean, vector.obs_rms = False, normal.obs_rms
     for each in (vector, gym.vector.SyncVectorEnv([lambda: normal])):
         collect(each, gamma=0.9, seed=0, num_steps=5, policy=model)
 

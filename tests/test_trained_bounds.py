@@ -12,6 +12,7 @@ from icrl_agents.control import PPOConfig, ppo
 from icrl_agents.control.improvement import AmplifiedPolicy
 from icrl_agents.evaluators import TabularTD
 from icrl_envs import FixedPolicy
+from icrl_envs.fixed_policy import action_function
 
 
 class Trained:
@@ -70,6 +71,19 @@ def test_an_actor_of_ppo_knows_whether_observations_were_normalised():
         FixedPolicy(own, actor)
         with pytest.raises(ValueError, match=r"policy: expected a model of .* NormalizeObservation"):
             FixedPolicy(other, actor)
+    fresh, vector = gym.wrappers.NormalizeObservation(unbounded()), gym.vector.SyncVectorEnv([unbounded] * 2)
+    vectors = [
+        gym.wrappers.vector.NormalizeObservation(vector),
+        gym.vector.SyncVectorEnv([lambda: gym.wrappers.NormalizeObservation(unbounded())] * 2),
+        gym.vector.AsyncVectorEnv([lambda: gym.wrappers.NormalizeObservation(unbounded())] * 2),
+    ]
+    actor = ppo(envs[1], TabularTD(num_sweeps=1), **settings).actor
+    for each in (fresh, *vectors):
+        with pytest.warns(UserWarning, match="policy: .* has seen none yet, .* give it the obs_rms of the model's own"):
+            action_function(actor, each)
+        each.close()
+    fresh.obs_rms = envs[1].obs_rms
+    FixedPolicy(fresh, actor)
 
 
 def test_a_model_of_other_kinds_or_numbers_of_actions_or_observations_is_refused():
