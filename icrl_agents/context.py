@@ -25,6 +25,7 @@ from icrl_agents.arrays import (
     same_shape,
     take_rows,
 )
+from icrl_agents.distinct import odd_factors
 from icrl_agents.episode import Episode, episode_arrays, warn_of_one
 from icrl_agents.links import (
     are_rows_of_one,
@@ -466,10 +467,11 @@ def _checksum(points: Tensor) -> int:
         return 0
     bits = unpack_dual(points.detach()).primal
     bits = bits.view(torch.int64 if bits.dtype == torch.float64 else torch.int32).flatten()
-    odd = 2 * torch.arange(min(len(bits), _AT_ONCE), device=bits.device) + 1  # by which none of a number's bits is lost
+    odd = odd_factors(_AT_ONCE)[0, : len(bits)].to(bits.device)  # by which none of a number's bits is lost
     total = odd.new_zeros(())
-    for i, part in enumerate(bits.split(_AT_ONCE)):
-        total = total + (2 * i + 1) * (part * odd[: len(part)]).sum()
+    for part in bits.split(_AT_ONCE):
+        mixed = part * odd[: len(part)]
+        total = 3 * total + (mixed ^ (mixed >> 32)).sum()  # of signs or exponents that all change alike, too
     return int(total)
 
 

@@ -74,7 +74,7 @@ def fill_rows(rows: Tensor, read: Tensor) -> Tensor:
 
 def _hashes(rows: Tensor) -> Tensor:
     """A 64-bit hash of each row ``(p, d)``; 0.0 and −0.0 are one number."""
-    factors = _factors(rows.shape[-1]).to(rows.device)
+    factors = odd_factors(rows.shape[-1]).to(rows.device)
 
     def mixed(chunk: Tensor) -> Tensor:
         bits = (chunk + 0.0).view(_BITS[chunk.dtype]).to(torch.int64)
@@ -85,7 +85,7 @@ def _hashes(rows: Tensor) -> Tensor:
 
 
 @cache
-def _factors(d: int) -> Tensor:
+def odd_factors(d: int) -> Tensor:
     """Odd factors of a hash, ``(2, d)``."""
     return 2 * torch.randint(2**62, (2, d), generator=torch.Generator().manual_seed(0x1C21), device="cpu") + 1
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from icrl_agents.context import Context
+from icrl_agents.context import Context, check_context
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import LSTD, KernelLSTD, MonteCarlo, TabularTD
 from icrl_agents.kernels import RBF
@@ -76,3 +76,17 @@ def test_no_copy_hides_that_states_were_scaled_in_place_by_whatever_way():
         way(context.states)
         with pytest.raises(ValueError, match="context: states changed after it was made"):
             TabularTD(2).fit(copied(context))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [2, 63, 64, 2048, 65_536 + 64])
+@pytest.mark.parametrize("kind", ["ones", "integers", "normal"])
+def test_states_that_all_change_alike_are_seen(kind, n, dtype):
+    rng, rewards = np.random.default_rng(0), torch.ones(n, dtype=dtype)
+    drawn = {"ones": np.ones((n, 1)), "integers": rng.integers(1, 4, (n, 1)) + 0.0, "normal": rng.normal(size=(n, 1))}
+    states = torch.from_numpy(drawn[kind]).to(dtype)
+    for factor in (-1.0, 2.0, -2.0, 0.5, 4.0, 0.25, 2.0**10, 3.0):
+        written = Context(states, rewards, 0.9 * rewards, states.flip(0))
+        written.states.mul_(factor)
+        with pytest.raises(ValueError, match="context: states changed after it was made"):
+            check_context(written)
