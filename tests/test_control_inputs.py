@@ -236,3 +236,13 @@ def test_a_callback_that_moves_the_environment_of_the_training_is_refused(make):
     for seed in (0, None):
         with pytest.raises(ValueError, match="on_update: expected it to leave env alone, whose episode is running"):
             run(env, env, seed)
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+def test_a_training_is_the_same_where_gradients_are_switched_off(off):
+    def trained():
+        return ppo(gym.make("CartPole-v1"), LSTD(0.1), total_steps=16, seed=0, config=SHORT).actor.state_dict()
+
+    expected = trained()
+    with off():
+        torch.testing.assert_close(trained(), expected, rtol=0.0, atol=0.0)

@@ -144,6 +144,8 @@ def test_sensitivity_of_a_softmax_transformer_is_that_of_finite_differences():
     expected = (batch.stationary * torch.cosine_similarity(*slopes, dim=-1)).sum(-1)
     measured = diagnostics.sensitivity_similarity(*pair, states, batch.stationary)
     torch.testing.assert_close(measured, expected, rtol=1e-5, atol=1e-6)
+    with torch.inference_mode():
+        assert torch.equal(diagnostics.sensitivity_similarity(*pair, states, batch.stationary), measured)
     shared = diagnostics.sensitivity_similarity(*pair, states[0], batch.stationary[0])
     each = diagnostics.sensitivity_similarity(*pair, states[:1].expand_as(states), batch.stationary[:1].expand(3, -1))
     assert shared.shape == (3,)

@@ -180,6 +180,15 @@ def test_a_transformer_without_weights_has_no_update():
     assert float(neu(layers, boyan_chain(num_states=S), context_length=5, num_contexts=4, rng=rng)) == 0.0
 
 
+def test_updates_are_the_same_where_gradients_are_switched_off():
+    options = {"context_length": 15, "num_contexts": 6}
+    transformer, chain = constructed(4, scale=1.5), loop_chain(num_states=S)
+    expected = mean_updates(transformer, chain, rng=np.random.default_rng(0), **options)
+    for off in (torch.no_grad(), torch.inference_mode()):
+        with off:
+            assert torch.equal(mean_updates(transformer, chain, rng=np.random.default_rng(0), **options), expected)
+
+
 def test_a_process_may_hold_any_numbers():
     chain = boyan_chain(num_states=S)
     whole = FiniteProcess(chain.transition_matrix, np.arange(S), np.eye(S, dtype=int), chain.gamma, chain.start)

@@ -97,6 +97,8 @@ class PPOResult:
     episodes: list[EpisodeEnd]
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def ppo(
     env: Any,  # noqa: ANN401 - checked by copies_of
     evaluator: Evaluator,

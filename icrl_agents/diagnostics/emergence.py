@@ -166,6 +166,7 @@ def _check_compared(value_function: ValueFunction, reference: ValueFunction, sta
         raise ValueError("weights: expected numbers ≥ 0 that sum to 1; divide them by their sum.")
 
 
+@torch.inference_mode(False)
 def _gradient(value_function: ValueFunction, states: Tensor) -> Tensor:
     with torch.enable_grad():
         batch = torch.broadcast_shapes(states.shape[:-2], value_function.context.rewards.shape[:-1])

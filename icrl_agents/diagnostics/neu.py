@@ -79,6 +79,7 @@ def neu(
     return updates[0] @ updates[-1]
 
 
+@torch.inference_mode(False)
 def mean_updates(
     transformer: InContextTransformer,
     process: FiniteChain,
