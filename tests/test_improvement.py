@@ -81,25 +81,6 @@ def test_advantages_come_from_a_critic_of_other_episodes():
         cross_fitted_advantages(episodes, CRITIC, gamma=0.9, lambda_=0.7, folds=1)
 
 
-def test_an_episode_that_is_given_twice_is_no_other_episode():
-    once = episodes_of(4, 6, seed=0)
-    settings = {"gamma": 0.9, "lambda_": 0.7, "folds": 2}
-    twice = cross_fitted_advantages([e for e in once for _ in range(2)], CRITIC, **settings)
-    assert np.concatenate(twice[::2]) == pytest.approx(np.concatenate(twice[1::2]))
-    assert np.concatenate(twice[::2]) == pytest.approx(
-        np.concatenate(cross_fitted_advantages(once, CRITIC, **settings))
-    )
-    with pytest.raises(ValueError, match="at least one for each of 2 folds, got 1"):
-        cross_fitted_advantages(once[:1] * 5, CRITIC, **settings)
-
-
-def test_episodes_that_came_out_equal_by_chance_are_others():
-    rng = np.random.default_rng(0)
-    tosses = [Episode(np.zeros((2, 1)), np.array([float(rng.random() < 0.9)]), True) for _ in range(200)]
-    found = np.concatenate(cross_fitted_advantages(tosses, CRITIC, gamma=0.9, lambda_=0.7, folds=2))
-    assert abs(found.mean()) < 0.05  # 0.8 where the equal ones are left out: each baseline is the other outcome
-
-
 def test_advantages_without_a_critic():
     episodes = episodes_of(3, 4, seed=1)
     returns = [[sum(0.5 ** (m - k) * e.rewards[m] for m in range(k, 4)) for k in range(4)] for e in episodes]

@@ -1,0 +1,31 @@
+"""Advantages by critics of other episodes: which episodes are others."""
+
+import numpy as np
+import pytest
+
+from icrl_agents import Episode
+from icrl_agents.control.improvement import cross_fitted_advantages
+from icrl_agents.evaluators import WeightedSoftmaxTD
+from icrl_agents.kernels import Laplace
+
+CRITIC = WeightedSoftmaxTD(Laplace(0.3), num_sweeps=20)
+
+
+def test_an_episode_that_is_given_twice_is_no_other_episode():
+    rng = np.random.default_rng(0)
+    once = [Episode(rng.standard_normal((7, 2)), rng.standard_normal(6)) for _ in range(4)]
+    settings = {"gamma": 0.9, "lambda_": 0.7, "folds": 2}
+    twice = cross_fitted_advantages([e for e in once for _ in range(2)], CRITIC, **settings)
+    assert np.concatenate(twice[::2]) == pytest.approx(np.concatenate(twice[1::2]))
+    assert np.concatenate(twice[::2]) == pytest.approx(
+        np.concatenate(cross_fitted_advantages(once, CRITIC, **settings))
+    )
+    with pytest.raises(ValueError, match="at least one for each of 2 folds, got 1"):
+        cross_fitted_advantages(once[:1] * 5, CRITIC, **settings)
+
+
+def test_episodes_that_came_out_equal_by_chance_are_others():
+    rng = np.random.default_rng(0)
+    tosses = [Episode(np.zeros((2, 1)), np.array([float(rng.random() < 0.9)]), True) for _ in range(200)]
+    found = np.concatenate(cross_fitted_advantages(tosses, CRITIC, gamma=0.9, lambda_=0.7, folds=2))
+    assert abs(found.mean()) < 0.05  # 0.8 where the equal ones are left out: each baseline is the other outcome
