@@ -18,10 +18,10 @@ PACKAGES = ("icrl_envs", "icrl_agents")
 ORDER = (
     {"locks", "notices"},
     {"arrays", "files", "machine", "distinct", "magnitudes", "krylov", "extras", "terminal", "pure", "global_streams"},
-    {"blockwise", "distances", "links", "episode", "execution", "ground_truth"},
+    {"blockwise", "distances", "links", "episode", "execution"},
     {"context"},
     {"eligibility", "kernels", "collection", "weighted_context", "divergence"},
-    {"kernel_matrix", "datasets", "possible_values"},
+    {"kernel_matrix", "datasets", "possible_values", "ground_truth"},
     {"attention"},
     {"error_dynamics"},
     {"value_function"},

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces, wrappers
 
+from icrl_agents.collection.recorder import flattening
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
 from icrl_envs import arguments
 from icrl_envs.metaworld.limits import EpisodeLimit
@@ -26,6 +27,8 @@ PASSIVE = (
 
 class Restorable(Protocol):
     """A Markov reward process as a Gymnasium environment, with exact snapshots; its one action is 0."""
+
+    observation_space: spaces.Space[Any]
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         """Starts an episode."""
@@ -95,11 +98,12 @@ def states_along(
         before: Times are below it; it is at least ``states_per_episode``. Default ``steps``.
 
     Raises:
-        TypeError: If the environment cannot be restored.
-        ValueError: If a number is out of range, an episode ended before one of the times, or later steps have written
-            into a snapshot.
+        TypeError: If the environment cannot be restored, or its observations cannot be flattened as by ``collect``.
+        ValueError: If a number is out of range, observations are pixels, an episode ended before one of the times, or
+            later steps have written into a snapshot.
     """
     process, seed = restorable(env), arguments.integer("seed", seed, 0)
+    row = flattening(process.observation_space)
     rng = np.random.default_rng([seed, 1])
     count = arguments.integer("states_per_episode", states_per_episode, 1)
     steps = arguments.integer("steps", steps, count)
@@ -111,7 +115,7 @@ def states_along(
         times = np.maximum.accumulate(drawn - order) + order  # each after the one before
         for time in range(steps):
             if time in times:
-                first = np.array(observation, dtype=np.float64) if first is None else first
+                first = row(observation) if first is None else first
                 snapshots.append(process.get_state())
             observation, _, terminated, truncated, _ = process.step(0)
             if terminated or truncated:
@@ -120,14 +124,14 @@ def states_along(
                         f"steps: expected at most the length of episodes, got {steps}; one had {time + 1}."
                     )
                 break
-    check_kept(process.set_state(snapshots[0]), first)
+    check_kept(row(process.set_state(snapshots[0])), first)
     warn_of_global_draws(streams, seed, stacklevel=2)
     return snapshots
 
 
-def check_kept(observation: Any, before: Any) -> None:  # noqa: ANN401 - rows of numbers
-    """Raises ValueError if a snapshot shows another observation than ``before``."""
-    if not np.allclose(np.asarray(observation, dtype=np.float64), before, rtol=1e-6, atol=0.0, equal_nan=True):
+def check_kept(observation: np.ndarray, before: Any) -> None:  # noqa: ANN401 - another row
+    """Raises ValueError if a snapshot shows another observation ``(d,)`` than ``before``."""
+    if not np.allclose(observation, before, rtol=1e-6, atol=0.0, equal_nan=True):
         raise ValueError(
             "env: expected a snapshot to show what its state showed before; steps have written into it. Let get_state "
             "return a copy, and set_state go on from another copy."
@@ -137,15 +141,19 @@ def check_kept(observation: Any, before: Any) -> None:  # noqa: ANN401 - rows of
 def observed(env: gym.Env[Any, Any], snapshots: Sequence[Any]) -> np.ndarray:
     """Returns what ``env`` shows of snapshots, ``(m, d)``; it may show more or less than the one that took them.
 
+    Observations are flattened as by ``collect``, discrete ones one-hot, but float64 throughout.
+
     It is left in the last of them, its random streams seeded with 0: reset it with a seed before another use.
 
     Raises:
-        TypeError: If the environment cannot be restored, or ``snapshots`` are no list.
-        ValueError: If there are none, or one does not fit the environment.
+        TypeError: If the environment cannot be restored, observations cannot be flattened, or ``snapshots`` are no
+            list.
+        ValueError: If there are none, observations are pixels, or one does not fit the environment.
     """
     process = restorable(env)
     if not isinstance(snapshots, Sequence) or isinstance(snapshots, str):
         raise TypeError(f"snapshots: expected a list, from states_along, got {type(snapshots).__name__}.")
     if len(snapshots) == 0:
         raise ValueError("snapshots: expected at least one, got none.")
-    return np.stack([np.asarray(process.set_state(snapshot, seed=0), dtype=np.float64) for snapshot in snapshots])
+    row = flattening(process.observation_space)
+    return np.stack([row(process.set_state(snapshot, seed=0)) for snapshot in snapshots]).astype(np.float64)

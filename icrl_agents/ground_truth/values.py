@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from icrl_agents.arrays import reals
+from icrl_agents.collection.recorder import flattening
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
 from icrl_agents.ground_truth.states import Restorable, check_kept, observed, restorable
 from icrl_envs import arguments
@@ -27,7 +28,7 @@ class GroundTruth:
     """Values of m states, each the mean return of n independent continuations.
 
     Args:
-        observations: What the environment shows of the states, ``(m, d)``.
+        observations: What the environment shows of the states, flattened as by ``collect``, ``(m, d)``.
         returns: Of each continuation, ``(m, n)``.
         gamma: Discount γ.
         horizon: Rewards in each return, unless the process terminated before.
@@ -142,9 +143,10 @@ def ground_truth(
         missing: A bound of γᵀ, T the number of rewards in a return; see ``horizon``.
 
     Raises:
-        TypeError: If the environment cannot be restored, or an argument has the wrong type.
-        ValueError: If an argument is out of range, the environment truncates a continuation, or a continuation has
-            written into its snapshot.
+        TypeError: If the environment cannot be restored, observations cannot be flattened, or an argument has the wrong
+            type.
+        ValueError: If an argument is out of range, observations are pixels, the environment truncates a continuation,
+            or a continuation has written into its snapshot.
 
     Example:
         >>> import icrl_envs
@@ -162,11 +164,11 @@ def ground_truth(
         )
     count = arguments.integer("continuations", continuations, 2)
     seeds = np.random.SeedSequence(arguments.integer("seed", seed, 0))
-    shown = observed(env, snapshots)
+    shown, row = observed(env, snapshots), flattening(process.observation_space)
     returns, streams = np.empty((len(snapshots), count)), global_streams()
     for i, (snapshot, of_state) in enumerate(zip(snapshots, seeds.spawn(len(snapshots)), strict=True)):
         for j, child in enumerate(of_state.generate_state(count)):
-            check_kept(process.set_state(snapshot, seed=int(child)), shown[i])
+            check_kept(row(process.set_state(snapshot, seed=int(child))), shown[i])
             returns[i, j] = _return(process, gamma, steps)
     warn_of_global_draws(streams, seed, stacklevel=2)
     return GroundTruth(shown, returns, gamma, steps)
