@@ -7,6 +7,7 @@ import torch
 from icrl_agents import Context, Episode
 from icrl_agents.adaptive import AdaptiveTD, RelevanceTD
 from icrl_agents.control import generalised_advantages
+from icrl_agents.control.improvement import return_advantages
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.evaluators import LSTD, KernelTD, Nystrom, OffsetCorrected, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Exponential
@@ -62,6 +63,9 @@ def test_a_return_or_advantage_that_overflows_is_an_error():
         whole.returns()
     with pytest.raises(ValueError, match="values: expected finite numbers whose TD errors have finite sums"):
         generalised_advantages(whole, whole.rewards.new_zeros(4), 1.0)
+    for rewards in ([1e308, 1e308], [-1e308, -1e308, 1.7e308]):  # whose sum, or difference from the mean, is none
+        with pytest.raises(ValueError, match="episodes: expected finite numbers as returns, less their mean"):
+            return_advantages([Episode(np.zeros((2, 1)), np.array([reward])) for reward in rewards], 0.5)
 
 
 def test_scales_of_relevance_follow_the_states_to_any_size():

@@ -162,12 +162,15 @@ def return_advantages(episodes: Sequence[Episode], gamma: float) -> list[Array]:
         gamma: Discount γ in [0, 1].
 
     Raises:
-        ValueError: If the lengths differ.
+        ValueError: If the lengths differ, or sums or differences of returns overflow.
     """
     if len({len(episode) for episode in episodes}) != 1:
         raise ValueError(f"episodes: expected one length, got {sorted({len(episode) for episode in episodes})}.")
     returns = np.stack([Context.from_episodes([episode], gamma).returns()[0].numpy() for episode in episodes])
-    return list(returns - returns.mean(0))
+    with np.errstate(over="ignore", invalid="ignore"):
+        advantages = returns - returns.mean(0)
+    finite("episodes", torch.from_numpy(advantages), " as returns, less their mean")
+    return list(advantages)
 
 
 def gain_scores(trials: Sequence[Trial], advantages: Sequence[Array]) -> Array:
