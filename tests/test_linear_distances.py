@@ -1,6 +1,7 @@
 """Distances of layers to constructions, up to the symmetries that the layers have."""
 
 import math
+from itertools import permutations
 
 import pytest
 import torch
@@ -39,6 +40,34 @@ def test_linear_distances_have_the_symmetries_of_the_layer_and_no_others():
     assert linear_distances((scale * P)[[1, 0]], (Q / scale)[[1, 0]], "average_reward") == exact
     flipped = torch.tensor([-1.0, 1.0])[:, None, None] * P
     assert max(linear_distances(flipped, Q, "average_reward")) == pytest.approx(math.sqrt(0.5))  # in one head of two
+
+
+def test_many_heads_are_matched_as_by_trying_all_orders_in_no_time():
+    def layer(heads, dim=2):
+        draw = torch.Generator().manual_seed(heads)
+        return LinearAttentionLayer(*(torch.randn(heads, 2 * dim + 1, 2 * dim + 1, generator=draw) for _ in "PQ"))
+
+    def cosines(found, target):
+        return torch.nn.functional.cosine_similarity(found.flatten(1)[:, None], target.flatten(1)[None], dim=-1)
+
+    target, found = layer(5), layer(5)
+    with torch.no_grad():
+        found.P.copy_(target.P[[3, 1, 4, 0, 2]] + 2.0 * found.P), found.Q.copy_(target.Q[[1, 0, 2, 4, 3]] + found.Q)
+    weights = [(each.P.detach(), each.Q.detach()) for each in (found, target)]
+    P, Q = (cosines(*pair) for pair in zip(*weights, strict=True))
+    best = max(permutations(range(5)), key=lambda order: sum(float((P + Q)[k, h].abs()) for h, k in enumerate(order)))
+    signs = [float((P + Q)[k, h].sign()) for h, k in enumerate(best)]
+    for got, cosine in zip(linear_distances(*weights[0], construction=construction(target))[::2], (P, Q), strict=True):
+        fits = [max(0.0, sign * float(cosine[k, h])) for h, (k, sign) in enumerate(zip(best, signs, strict=True))]
+        assert got == pytest.approx(math.sqrt(1.0 - sum(fit**2 for fit in fits) / 5), abs=1e-6)
+    many = layer(40)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    shuffled = (many.P.detach()[order], many.Q.detach()[order])
+    assert linear_distances(*shuffled, construction=construction(many)) == pytest.approx([0.0] * 3, abs=1e-3)
+
+
+def construction(layer):
+    return InContextTransformer([layer], 1)
 
 
 def test_linear_distances_are_to_the_construction_that_is_given():

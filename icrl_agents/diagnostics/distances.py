@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import permutations
 from typing import cast
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from icrl_agents.arrays import check_kind
@@ -17,6 +17,9 @@ from icrl_agents.magnitudes import cosine_similarity
 from icrl_agents.prompt import MEMORY
 from icrl_agents.transformer import InContextTransformer
 from icrl_envs import arguments
+
+_TIED = 1e-6
+"""Differences between fits of heads that are rounding."""
 
 
 def value_distance(transformer: InContextTransformer, construction: InContextTransformer | None = None) -> Tensor:
@@ -141,9 +144,11 @@ def _matched(
     P, Q = block.P.detach(), block.Q.detach()
     P_target, Q_target = target.P.detach().to(P).expand_as(P), target.Q.detach().to(Q).expand_as(Q)
     fit = _cosines(P, P_target) + _cosines(Q, Q_target)  # (found, constructed)
-    heads = range(len(P))
-    order = list(max(permutations(heads), key=lambda found: sum(abs(fit[found[h], h].item()) for h in heads)))
-    signs = torch.where(fit[order, list(heads)] >= 0, 1.0, -1.0).to(P)[:, None, None]
+    own = _TIED * torch.eye(
+        len(P), device=P.device, dtype=P.dtype
+    )  # orders that fit as well leave heads where they are
+    heads, order = linear_sum_assignment((fit.mT.abs().nan_to_num() + own).numpy(force=True), maximize=True)
+    signs = torch.where(fit[order, heads] >= 0, 1.0, -1.0).to(P)[:, None, None]
     return signs * P[order], signs * Q[order], P_target, Q_target
 
 
