@@ -87,3 +87,12 @@ def test_numbers_that_half_precision_holds_were_not_rounded():
     columns = torch.tensor([[0.5, 0.1, np.float32(0.1), 1e6], [1.0, 0.2, np.float32(0.2), 0.5]], dtype=torch.float64)
     assert resolution(columns).tolist() == [[double, double, single, double]]
     assert resolution(columns.float()).tolist() == [[single] * 4]
+
+
+def test_large_numbers_of_states_are_not_taken_for_rounded_ones():
+    numbers = torch.arange(1e6, 1e6 + 50, dtype=torch.float32)[:, None]
+    rewards = torch.ones(49, dtype=torch.float32)
+    values = TabularTD(5).fit(Context(numbers[:-1], rewards, 0.5 * rewards, numbers[1:]))
+    assert float(values(numbers[:1])[0]) == 1.9375
+    with pytest.warns(UserWarning, match="states: some equal a state of the context but for rounding"):
+        values(numbers[:1] + 0.0625)

@@ -50,6 +50,8 @@ def _check_rounded(x: Tensor, y: Tensor, gaps: Tensor) -> None:
 def _is_near(x: Tensor, y: Tensor, gaps: Tensor) -> bool:
     """Whether one of ``x`` that is none of ``y``, or many that are, are others of ``y`` but for rounding of sums."""
     rounding = _ROUNDING * resolution(y) * y.abs().amax(-2, keepdim=True)
+    numbers = (y.round() == y) & (y.abs() <= 0.5 / torch.finfo(y.dtype).eps)  # of states, say, which were not rounded
+    rounding = torch.where(numbers.all(-2, keepdim=True), rounding.clamp(max=0.5), rounding)
     near = ((gaps > 0) & (gaps <= rounding.amax(-1, keepdim=True))).nonzero()[:_LOOKED_AT]
     if len(near) == 0:
         return False
