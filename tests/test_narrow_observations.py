@@ -82,6 +82,13 @@ def test_targets_that_are_equal_but_for_rounding_to_float32_have_no_scale():
     assert not relative_centred_msve(targets + 1, torch.linspace(0, 1, 9).double()).isnan()
 
 
+def test_whole_targets_that_differ_little_have_a_scale():
+    targets = 1e6 + np.arange(3.0)
+    assert float(relative_centred_msve(targets + np.array([0.0, 0.1, 0.0]), targets)) == pytest.approx(
+        1 / 300, rel=1e-6
+    )
+
+
 def test_numbers_that_half_precision_holds_were_not_rounded():
     single, double = (torch.finfo(kind).eps for kind in (torch.float32, torch.float64))
     columns = torch.tensor([[0.5, 0.1, np.float32(0.1), 1e6], [1.0, 0.2, np.float32(0.2), 0.5]], dtype=torch.float64)

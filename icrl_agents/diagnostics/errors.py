@@ -71,9 +71,10 @@ def relative_centred_msve(values: Any, targets: Any, weights: Any = None) -> Ten
     Arguments of ``msve``.
     """
     values, targets, rho = _checked(values, targets, weights)
+    rounded = resolution(targets[..., None])[..., 0, 0]  # before whole numbers are in units of their own
     (gaps, gap_unit), (targets, unit) = _in_units(_gaps(values, targets)), _in_units(targets)
     variance = _variance(targets, rho)
-    rounding = (16 * resolution(targets[..., None])[..., 0, 0]).square() * _mean(targets.square(), rho)
+    rounding = (16 * rounded).square() * _mean(targets.square(), rho)
     ratio = _times_square(_variance(gaps, rho) / variance, gap_unit / unit)
     return ratio.masked_fill(variance <= rounding, torch.nan)
 
