@@ -133,3 +133,11 @@ def test_held_out_episodes_that_repeat_the_contexts_are_told_of(monkeypatch):
     with pytest.warns(UserWarning, match="seed 0, 1: every held-out episode is one of the context's again"):
         run(EvaluateConfig(**settings, out=Path("a")))
     run(EvaluateConfig(**settings, env_args=("starts=2",), out=Path("b")))
+
+
+def test_returns_that_differ_by_where_episodes_were_cut_are_told_of():
+    settings = {"context_episodes": 2, "held_out_episodes": 2, "seeds": 2, "gamma": 0.8, "depth": 5}
+    with pytest.warns(UserWarning, match="seed 0, 1: most of the variance of the held-out returns is of where episod"):
+        run(EvaluateConfig(env_id="MountainCar-v0", **settings, out=Path("a")))  # each reward is -1
+    for env_id in ("Pendulum-v1", "icrl/LoopChain-v0", "CartPole-v1"):
+        run(EvaluateConfig(env_id=env_id, **settings, max_episode_steps=60, out=Path(env_id)))

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from icrl_agents.collection import collect_episodes
 from icrl_agents.collection.recorder import flattening
+from icrl_agents.context import Context
 from icrl_agents.episode import Episode, episode_arrays
 from icrl_agents.machine import check_device, one_thread
 from icrl_agents.studies.environments import Counted, make_environment, make_policy
@@ -21,8 +22,11 @@ from icrl_agents.studies.evaluate.config import EvaluateConfig
 from icrl_agents.studies.evaluate.evaluation import Result, check_returns, evaluate
 from icrl_agents.studies.evaluate.evaluators import LINEAR, kernel_evaluators
 from icrl_agents.studies.evaluate.figures import calibration_figure, episode_figure, sample_size_figure
-from icrl_agents.studies.evaluate.summary import table
+from icrl_agents.studies.evaluate.summary import SMALLEST_SHARE, table
 from icrl_agents.studies.results import opened_folder, write_figure, write_rows
+
+LARGEST_SHARE_OF_CUTS = 0.5
+"""Of the variance of held-out returns, beyond which it is warned of; where values vary it is far below, as a rule."""
 
 
 def run(config: EvaluateConfig) -> list[Result]:
@@ -74,6 +78,14 @@ def _collected(config: EvaluateConfig, env: gym.Env[Any, Any], policy: Any) -> d
             "varies (--epsilon), or starts that do.",
             stacklevel=2,
         )
+    shares = {seed: _share_of_cuts(config, episodes[config.context_episodes :]) for seed, episodes in collected.items()}
+    if cut := [str(seed) for seed, share in shares.items() if share > LARGEST_SHARE_OF_CUTS]:
+        warnings.warn(
+            f"seed {', '.join(cut)}: most of the variance of the held-out returns is of where episodes were cut: a "
+            "centred error, relative to it, says nothing. Take longer episodes (--max-episode-steps), a larger --tail, "
+            "or a policy under which returns differ.",
+            stacklevel=2,
+        )
     return collected
 
 
@@ -81,6 +93,18 @@ def _repeats(config: EvaluateConfig, episodes: Sequence[Episode]) -> bool:
     """Whether each held-out episode is equal to one of the context's."""
     whole = [(e.observations.tobytes(), e.rewards.tobytes(), e.terminated) for e in episodes]
     return set(whole[config.context_episodes :]) <= set(whole[: config.context_episodes])
+
+
+def _share_of_cuts(config: EvaluateConfig, held_out: Sequence[Episode]) -> float:
+    """The share of the variance of the returns that count which is of rewards behind cuts, each taken for the mean."""
+    context = Context.from_episodes(held_out, config.gamma)
+    returns, tails = context.returns()
+    counted = tails >= config.min_tail
+    returns, missing = returns[counted], config.gamma ** tails[counted] * context.rewards.mean() / (1 - config.gamma)
+    variance = returns.var(correction=0)
+    if not variance > SMALLEST_SHARE * returns.square().mean():
+        return 0.0  # where the table measures nothing against it
+    return float(missing.var(correction=0) / variance)
 
 
 def _evaluated(config: EvaluateConfig, collected: dict[int, list[Episode]]) -> Iterator[Result]:
