@@ -79,14 +79,13 @@ def _check_pairwise(kernel: Kernel, keys: Tensor, scaled: bool) -> None:
         alone, again = kernel_matrix(kernel, few, few), kernel_matrix(kernel, few, few)
         whole = kernel_matrix(kernel, some, some)
     except RuntimeError as error:
-        _check_fewer(kernel, keys, some, error)
+        if some.shape[-2] < keys.shape[-2]:
+            _check_fewer(kernel, keys, some, error)
         raise
     among = whole[..., : few.shape[-2], : few.shape[-2]]
     if some._version != untouched:
-        raise ValueError(
-            "kernel: writes into the states that it is given, as clamp_ and ReLU(inplace=True) do; expected a function "
-            "that leaves them as they are."
-        )
+        wrong = "kernel: writes into the states that it is given, as clamp_ and ReLU(inplace=True) do"
+        raise ValueError(f"{wrong}; expected a function that leaves them as they are.")
     first, rest = some[..., :1, :], some[..., 1:, :] if scaled and some.shape[-2] > 1 else some
     if depends_on_call(alone, again, among) or depends_on_call(
         single := kernel_matrix(kernel, first, rest), single, whole[..., :1, -rest.shape[-2] :]

@@ -137,13 +137,18 @@ def holding(module: _Module, **weights: Tensor) -> _Module:
 def asked(name: str, function: Callable[..., Tensor], *states: Tensor) -> Tensor:
     """What a function that a user gives makes of ``states``.
 
+    To errors of its own, of shapes as a rule, a line is added with those of the states.
+
     Raises:
         TypeError: If its weights are of another floating type.
     """
     try:
         return function(*states)
-    except RuntimeError as error:
-        if "type" not in str(error) or not _takes_another_type(function, states):
+    except (RuntimeError, TypeError, LookupError) as error:
+        typed = isinstance(error, RuntimeError) and "type" in str(error)
+        if not typed or not _takes_another_type(function, states):
+            shapes = " and ".join(str(tuple(each.shape)) for each in states)
+            error.add_note(f"{name}: fails on states of shape {shapes}; expected to take any number m, (*batch, m, d).")
             raise
         raise TypeError(
             f"{name}: does not take states of {states[0].dtype} ({error}); convert it, for instance with .double(), or "

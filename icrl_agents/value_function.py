@@ -218,7 +218,7 @@ def as_queries(name: str, states: Any, context: Context) -> Tensor:  # noqa: ANN
     """Returns states to ask about, ``(..., d)``, in the floating type and on the device of ``context``.
 
     Raises:
-        TypeError: If they are not float32 or float64, or would have to be rounded to the context's type.
+        TypeError: If they are not float32 or float64, would be rounded to the context's type, or are under vmap.
         ValueError: If their last dimension is not d or one of them is not finite.
     """
     check_context(context, arranged=False)
@@ -232,5 +232,13 @@ def as_queries(name: str, states: Any, context: Context) -> Tensor:  # noqa: ANN
         )
     if queries.ndim == 0 or queries.shape[-1] != context.dim:
         raise ValueError(f"{name}: expected shape (..., m, {context.dim}), got {tuple(queries.shape)}.")
-    finite(name, queries)
+    try:
+        finite(name, queries)
+    except RuntimeError as error:
+        if "vmap" not in str(error):
+            raise
+        raise TypeError(
+            f"{name}: torch.func.vmap does not show the numbers, which are looked at; ask for all at once, v(states), "
+            "whose rows do not depend on each other: the gradients of v(states).sum() are those of each."
+        ) from error
     return queries.to(context.points)

@@ -207,6 +207,20 @@ def test_a_model_must_predict_one_action_per_copy_and_have_no_memory():
         collect(one(), num_steps=5, gamma=0.9, seed=0, policy=model)
 
 
+def test_a_model_of_single_observations_is_told_how_to_be_passed_for_copies():
+    class Single:
+        def predict(self, observation, deterministic=True):
+            return int(observation[2] > 0), None
+
+    vector = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3)
+    with pytest.raises(
+        TypeError, match="policy: predict is given the observations of 3 copies at once; one that takes"
+    ):
+        collect(vector, num_steps=5, gamma=0.9, seed=0, policy=Single())
+    as_said = collect(vector, num_steps=5, gamma=0.9, seed=0, policy=lambda x, rng: Single().predict(x)[0])
+    assert len(as_said) == 15
+
+
 class LostAtTheEnd(gym.Wrapper):
     """Says nothing but NaN of where an episode has terminated."""
 

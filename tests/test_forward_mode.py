@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.func import grad, hessian, jacrev, jvp
+from torch.func import grad, hessian, jacrev, jvp, vmap
 
 from icrl_agents import Context, constructions
 from icrl_agents.evaluators import (
@@ -143,3 +143,13 @@ def test_an_rbf_has_all_derivatives_whatever_its_width(length_scale, batch):
 
 def grad_total(function):
     return lambda x: grad(function)(x).square().sum()
+
+
+def test_values_of_states_one_by_one_under_vmap_are_refused_by_name():
+    evaluators = WeightedSoftmaxTD(RBF(0.7), 5), LSTD(), constructions.kernel_td(RBF(0.7), 5)
+    for value in [each.fit(Context(STATES[:-1], REWARDS, [0.8] * 8, STATES[1:])) for each in evaluators]:
+        for one_by_one in (vmap(value), vmap(grad(value))):
+            with pytest.raises(TypeError, match=r"states: torch.func.vmap does not show the numbers, .* v\(states\)"):
+                one_by_one(QUERIES)
+        gradients = [grad(value)(each) for each in QUERIES]  # as the message says
+        torch.testing.assert_close(grad(lambda x, v=value: v(x).sum())(QUERIES), torch.stack(gradients))

@@ -99,7 +99,7 @@ def test_an_error_that_speaks_of_types_is_passed_on_where_no_other_type_helps():
     def kernel(x, y):
         raise RuntimeError("unknown type of kernel")
 
-    with pytest.raises(RuntimeError, match=r"^unknown type of kernel$"):
+    with pytest.raises(RuntimeError, match=r"^unknown type of kernel\nkernel: fails on states of shape .*$"):
         WeightedSoftmaxTD(kernel, 5).fit(random_context())
 
 

@@ -55,3 +55,24 @@ def test_a_kernel_of_booleans_is_one_of_numbers():
     values = [KernelLSTD(equal).fit(CONTEXT), MonteCarlo(equal).fit(CONTEXT)]
     assert values[0](CONTEXT.states).isfinite().all()
     torch.testing.assert_close(values[1](CONTEXT.states), CONTEXT.returns()[0])
+
+
+def test_a_kernel_that_fails_on_any_states_says_on_which_shapes_and_not_that_it_takes_them_all():
+    encoder = torch.nn.Linear(3, 2).double()
+
+    def of_three(x, y):
+        return encoder(x) @ encoder(y).mT
+
+    def untransposed(x, y):  # takes one state and as many others as they have dimensions
+        return x @ y
+
+    for kernel, error in (
+        (of_three, "cannot be multiplied"),
+        (untransposed, "cannot be multiplied"),
+        ((lambda x: x), "argument"),
+    ):
+        for evaluator in (WeightedSoftmaxTD(kernel, 5), KernelTD(kernel, 5), KernelLSTD(kernel)):
+            with pytest.raises(
+                (RuntimeError, TypeError), match=rf"{error}[^\n]*\nkernel: fails on states of shape \(\d, 2\) and"
+            ):
+                evaluator.fit(Context(ROWS[:2], np.ones(2), np.full(2, 0.9), ROWS[1:3]))

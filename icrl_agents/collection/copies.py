@@ -170,11 +170,17 @@ class VectorCopies:
             seen = self._each(batch)
             seen = [observation if heeded[i] else seen[heeded.index(True)] for i, observation in enumerate(seen)]
             batch = concatenate(self.observation_space, seen, create_empty_array(self.observation_space, self.num_envs))
-        actions = predicted(model, batch)
+        hint = "one that takes single observations is passed as lambda x, rng: model.predict(x)[0]."
+        try:
+            actions = predicted(model, batch)
+        except Exception as error:  # of any kind
+            if not str(error).startswith("policy: "):
+                error.add_note(f"policy: predict is given the observations of {self.num_envs} copies at once; {hint}")
+            raise
         if np.ndim(actions) == 0 or len(actions) != self.num_envs:
             raise ValueError(
                 f"policy: expected predict to return {self.num_envs} actions for {self.num_envs} observations, "
-                f"got {actions!r}."
+                f"got {actions!r}; {hint}"
             )
         return list(actions)
 
