@@ -282,7 +282,12 @@ class Context:
 
     @property
     def next_states(self) -> Tensor:
-        """Next states x′_k, ``(*batch, n, d)``, assembled anew at each call."""
+        """Next states x′_k, ``(*batch, n, d)``, assembled anew at each call.
+
+        Raises:
+            ValueError: If states were written into: some of these are the states that follow, and some are others.
+        """
+        _refuse(_states_written(self))
         own = torch.arange(len(self), device=self.device)
         gathered = take_rows(self.points, torch.where(self._shared, own + 1, self.successors))
         if self._terminal.shape[-2] == 0:
@@ -448,17 +453,23 @@ def _check_unchanged(context: Context) -> None:
         revived = (context.discounts > 0) & (context.successors == own)
         changed = {"mask": context.mask != valid, "discounts": revived}
         written = [name for name, where in changed.items() if bool(where.any())]
-    if _checksum(context.points) != context._arranged:
-        written.append("states")  # of next states, which are made anew where they are asked for, some would be old
+    _refuse(written + _states_written(context))
+    _in_range(context.discounts)
+    if context._padding is not None:
+        context.rewards = context.rewards.masked_fill(context._padding, 0.0)
+    finite("rewards", context.rewards)
+
+
+def _states_written(context: Context) -> list[str]:
+    return [] if _checksum(context.points) == context._arranged else ["states"]
+
+
+def _refuse(written: list[str]) -> None:
     if written:
         raise ValueError(
             f"context: {' and '.join(written)} changed after it was made, which the arrangement of its points does not "
             "follow; make another one of what you want, Context(states, rewards, discounts, next_states, mask)."
         )
-    _in_range(context.discounts)
-    if context._padding is not None:
-        context.rewards = context.rewards.masked_fill(context._padding, 0.0)
-    finite("rewards", context.rewards)
 
 
 def _checksum(points: Tensor) -> int:

@@ -90,3 +90,11 @@ def test_states_that_all_change_alike_are_seen(kind, n, dtype):
         written.states.mul_(factor)
         with pytest.raises(ValueError, match="context: states changed after it was made"):
             check_context(written)
+
+
+def test_next_states_are_refused_where_states_were_written_into():
+    context = Context([[0.0], [1.0]], [1.0, 2.0], [0.9, 0.9], [[1.0], [5.0]])
+    scale = context.next_states.max()
+    context.states.div_(scale)
+    with pytest.raises(ValueError, match="context: states changed after it was made"):
+        Context(context.states, context.rewards, context.discounts, context.next_states / scale)
