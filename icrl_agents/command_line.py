@@ -160,6 +160,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command-line arguments; default those of the process.
     """
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if "" not in sys.path and not sys.flags.safe_path:
+        sys.path.append("")  # the current folder, for module:Env-v0, as under python -m; behind all others
     config: Any = None
     try:
         config = parse(arguments)

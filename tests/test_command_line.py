@@ -97,6 +97,28 @@ def test_a_small_run_as_a_module(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["cache", "out"]
 
 
+def test_the_script_finds_environments_of_this_folder_as_the_module_does_and_its_own_modules_first(tmp_path):
+    registered = "import gymnasium\nfrom gymnasium.envs.classic_control import CartPoleEnv\n"
+    (tmp_path / "of_mine.py").write_text(f"{registered}gymnasium.register('Mine-v0', CartPoleEnv, max_episode_steps=9)")
+    (tmp_path / "scripts").mkdir()
+    script = tmp_path / "scripts" / "icrl"
+    script.write_text("from icrl_agents.command_line import main\nraise SystemExit(main())")
+    settings = ["collect", "of_mine:Mine-v0", "--num-episodes", "2", "--out"]
+
+    def run(*command, **environment):
+        given = {**os.environ, **environment}
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=given, check=False)
+
+    for name, command in {"module": ["-m", "icrl_agents"], "script": [str(script)]}.items():
+        done = run(sys.executable, *command, *settings, f"{name}.npz")
+        assert done.returncode == 0, done.stderr
+    (tmp_path / "tqdm.py").write_text("raise RuntimeError('not the library')")
+    assert run(sys.executable, str(script), *settings, "beside.npz").returncode == 0
+    safe = run(sys.executable, str(script), *settings, "safe.npz", PYTHONSAFEPATH="1")
+    assert safe.returncode == 2
+    assert "No module named 'of_mine'" in safe.stderr
+
+
 def test_a_terminal_without_unicode_loses_signs_but_no_results(tmp_path):
     command = [
         sys.executable,
