@@ -130,7 +130,7 @@ class Context:
             may_continue = read | ~read.any(-1, keepdim=True)
             linked = equal & may_continue
             warn_of_flags(equal, discounts, valid)
-            told = warn_of_rounding(x, x_next, followed & ~equal & may_continue)
+            told = warn_of_rounding(x, x_next, followed & ~equal & may_continue, linked)
         else:
             linked = boolean("contiguous", contiguous, rewards) & valid
             linked[..., -1:] = False

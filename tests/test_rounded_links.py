@@ -91,6 +91,18 @@ def test_ends_that_are_told_or_terminate_are_not_told_of():
     Context(states[:2], rewards[:2], torch.tensor([0.0, 0.9]), after[:2])
 
 
+def test_a_restart_at_the_state_where_an_episode_came_to_rest_is_no_rounding():
+    """Each episode is kicked away from the state where it starts, and comes back but for rounding until it is cut."""
+    kicks, rest = np.random.default_rng(0).normal(size=(4, 1, 2)), np.array([1.0, 0.3])
+    decay = np.concatenate([np.zeros(1), 0.8 ** np.arange(60)])[:, None]
+    walks = torch.tensor(rest + kicks * decay, dtype=torch.float32)
+    states, after = walks[:, :-1].flatten(0, 1), walks[:, 1:].flatten(0, 1)
+    context = Context(states, torch.ones(240), torch.full((240,), GAMMA), after)
+    assert (~context.contiguous).nonzero().flatten().tolist() == [59, 119, 179, 239]
+    with pytest.warns(RuntimeWarning, match="next_states: 239 differ .* by rounding alone"):  # an encoder's, at rest
+        Context(states * 0 + 1, torch.ones(240), torch.full((240,), GAMMA), torch.nextafter(states * 0 + 1, states[:1]))
+
+
 def test_states_in_single_and_next_states_in_double_precision_are_told_of():
     rng = np.random.default_rng(1)
     walk = np.cumsum(rng.normal(size=(41, 3)), 0)
