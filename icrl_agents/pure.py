@@ -169,7 +169,7 @@ def _takes_another_type(function: Callable[..., Tensor], states: tuple[Tensor, .
 def some_rows(states: Tensor) -> tuple[Tensor, Tensor]:
     """A few of ``states (*batch, n, d)``, a copy, and the first half of those."""
     n = states.shape[-2]
-    first = torch.linspace(0, n - 2, PAIRS, device=states.device).long()
+    first = torch.arange(PAIRS, device=states.device) * (n - 2) // (PAIRS - 1)  # in whole numbers, which are exact
     rows = torch.stack([first, first + 1], dim=-1).flatten() if n > 2 * PAIRS else torch.arange(n, device=states.device)
     some = states[..., rows, :]
     return some, some[..., : (some.shape[-2] + 1) // 2, :]

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from icrl_agents.context import Context
-from icrl_agents.evaluators import KernelLSTD, KernelTD, MonteCarlo, WeightedSoftmaxTD
+from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, MonteCarlo, Nystrom, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF
 
 ROWS = np.random.default_rng(0).normal(size=(31, 2))
 CONTEXT = Context(ROWS[:-1], np.arange(30.0), np.full(30, 0.9), ROWS[1:])
@@ -76,3 +77,19 @@ def test_a_kernel_that_fails_on_any_states_says_on_which_shapes_and_not_that_it_
                 (RuntimeError, TypeError), match=rf"{error}[^\n]*\nkernel: fails on states of shape \(\d, 2\) and"
             ):
                 evaluator.fit(Context(ROWS[:2], np.ones(2), np.full(2, 0.9), ROWS[1:3]))
+
+
+@pytest.mark.parametrize("default", [torch.bfloat16, torch.float16, torch.float64])
+def test_a_default_type_of_torch_changes_no_value(default):
+    states = torch.from_numpy(np.random.default_rng(0).normal(size=(5_001, 1)))
+    context = Context(states, states[:, 0], torch.zeros_like(states[:, 0]), states)
+    evaluators = [WeightedSoftmaxTD(laplace, 2, approximation=Nystrom(100))]
+    evaluators += [WeightedSoftmaxTD(RBF(1.0), 2, approximation=Nystrom(50)), LSTD()]
+    expected = [each.fit(context)(states[:9]) for each in evaluators]
+    kept = torch.get_default_dtype()
+    torch.set_default_dtype(default)
+    try:
+        found = [each.fit(context)(states[:9]) for each in evaluators]
+    finally:
+        torch.set_default_dtype(kept)
+    assert all(map(torch.equal, found, expected))

@@ -141,7 +141,8 @@ class Nystrom:
         """The exact kernel's values at some of the states, under softmax attention, which bounds them."""
         if not isinstance(rule, SoftmaxAttention):
             return None
-        some = torch.linspace(0, len(context) - 1, min(self.sample, len(context)), device=context.device).long()
+        count = min(self.sample, len(context))
+        some = torch.arange(count, device=context.device) * (len(context) - 1) // max(1, count - 1)
 
         def at(coefficients: Tensor) -> Tensor:
             return attention.expand(context.points[some], coefficients.mT)
