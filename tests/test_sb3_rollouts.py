@@ -238,3 +238,13 @@ def test_a_loaded_critic_forgets_the_rollouts_of_another_environment_than_that_o
     assert float(batch["rewards"].min()) > 80.0
     again.save(tmp_path / "model")  # its own environment is the other one now
     assert [batches(env) for env in (Paid(plain), plain)] == [{1}, {0}]
+    own = InContextPPO("MlpPolicy", Shown(), EVALUATOR, window=3, **SMALL).learn(128)
+    own.save(tmp_path / "model")
+    assert [batches(env) for env in (Shown(), plain)] == [{2}, {0}]
+
+
+class Shown(PendulumEnv):
+    """Says where it is, as environments that draw themselves as text do."""
+
+    def __str__(self):
+        return str(self.state)

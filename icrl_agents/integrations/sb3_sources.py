@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
+import gymnasium as gym
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnvWrapper
 
@@ -35,11 +37,13 @@ def source_of(env: Any) -> Source:  # noqa: ANN401 - a VecEnv, or None
     while isinstance(env, VecEnvWrapper):
         around.append(type(env).__name__)
         env = env.venv
-    known = isinstance(env, (DummyVecEnv, SubprocVecEnv))
-    names = env.env_method("__str__") if known else [type(env).__name__]
+    if isinstance(env, DummyVecEnv):
+        names = [_called(each) for each in env.envs]
+    else:
+        names = env.env_method("__str__") if isinstance(env, SubprocVecEnv) else [type(env).__name__]
     source = {"names": _distinct(" ".join([*around, name]) for name in names)}
     if isinstance(env, DummyVecEnv):
-        source["arguments"] = _distinct(_arguments(each.unwrapped.spec) for each in env.envs)
+        source["arguments"] = sorted({_arguments(each.unwrapped.spec) for each in env.envs})
     return source
 
 
@@ -48,11 +52,18 @@ def are_others(source: Source, other: Source) -> bool:
     return any(source[part] != other[part] for part in source.keys() & other.keys())
 
 
+def _called(env: gym.Env[Any, Any]) -> str:
+    """What Gymnasium's own ``str(env)`` says, whatever that of the environment's class does."""
+    if isinstance(env, gym.Wrapper):
+        return f"{type(env).__name__} {_called(env.env)}"
+    return f"{type(env).__name__} {'instance' if env.spec is None else env.spec.id}"
+
+
 def _arguments(spec: Any) -> str:  # noqa: ANN401 - of an environment that gym.make made, or None
     kwargs = {} if spec is None else {name: each for name, each in spec.kwargs.items() if name != "render_mode"}
     return str(sorted((str(path), each.tolist()) for path, each in Held(SimpleNamespace(**kwargs)).numbers.items()))
 
 
-def _distinct(texts: Any) -> list[str]:  # noqa: ANN401 - an iterable
+def _distinct(texts: Iterable[str]) -> list[str]:
     words = ([word for word in re.findall(r"[^<>\s]+", text) if word not in _WATCHING] for text in texts)
     return sorted({" ".join(each) for each in words})
