@@ -31,11 +31,17 @@ def for_products(x: Tensor, y: Tensor, *factors: Tensor) -> tuple[Tensor, Tensor
 
 
 def check_floating(*states: Tensor) -> None:
-    """Raises TypeError if states are not float32 or float64 tensors: weights would be rounded to what they are."""
+    """Raises TypeError if states are not float32 or float64 tensors: weights would be rounded to what they are.
+
+    ValueError if they differ in their dimension d, since one of 1 would be taken for any.
+    """
     for each in states:
         if not isinstance(each, Tensor) or each.dtype not in (torch.float32, torch.float64):
             got = each.dtype if isinstance(each, Tensor) else type(each).__name__
             raise TypeError(f"states: expected tensors of float32 or float64, got {got}.")
+    if any(each.shape[-1:] != states[0].shape[-1:] for each in states):
+        shapes = " and ".join(str(tuple(each.shape)) for each in states)
+        raise ValueError(f"states: expected x (..., m, d) and y (..., n, d) of one dimension d, got {shapes}.")
 
 
 def check_squares(name: str, states: Tensor) -> None:

@@ -161,6 +161,14 @@ def test_kernels_of_anything_but_floating_tensors_are_refused(kernel, bad):
         kernel(bad, bad)
 
 
+@pytest.mark.parametrize("kernel", [RBF(0.5), Laplace(0.5), ProductLaplace("median")])
+def test_kernels_of_states_of_different_dimensions_are_refused(kernel):
+    for d in ((1, 3), (3, 1)):
+        x, y = (torch.zeros(4, each, dtype=torch.float64) for each in d)
+        with pytest.raises(ValueError, match="states: expected x .* of one dimension d, got"):
+            kernel(x, y)
+
+
 def test_scores_of_a_window_that_underflow_beside_another_states_are_an_error():
     path, ones = torch.tensor([[0, 1, 0, 1, 0]]), torch.ones(1, 3, dtype=torch.float64)
     windows = SlidingWindows.along(torch.eye(3)[None].double(), ones, path, 0.5 * torch.ones(1, 4).double(), 2)
