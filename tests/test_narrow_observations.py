@@ -103,3 +103,10 @@ def test_large_numbers_of_states_are_not_taken_for_rounded_ones():
     assert float(values(numbers[:1])[0]) == 1.9375
     with pytest.warns(UserWarning, match="states: some equal a state of the context but for rounding"):
         values(numbers[:1] + 0.0625)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_states_that_are_near_others_by_chance_are_not_told_of_however_many_there_are(dtype):
+    states = np.random.default_rng(0).uniform(size=(8_001, 1)).astype(np.float32).astype(dtype)
+    rewards = np.ones(8_000, dtype)
+    assert float(MonteCarlo().fit(Context(states[:-1], rewards, 0.5 * rewards, states[1:]))(states[:500]).min()) > 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 import torch
 from torch import Tensor, nn
 
@@ -12,15 +14,25 @@ _ROUNDING = 16
 """Units in the last place of a column's largest number, within which sums of the same steps give one number."""
 
 
-_LOOKED_AT = 100_000
-"""Pairs of states that are compared column by column."""
-
 _MANY = 0.1
 """A share of the states that have others so near, which those of a line do not have by chance."""
+
+_SOME, _AT_ONCE = 500, 2**20
+"""States of a context that are asked whether they have, and distances at a time."""
 
 
 class Identity(nn.Module):
     """Indicator kernel κ(x, x′) = 1{x = x′}: under it, weighted softmax TD is tabular TD (arXiv 2605.07333)."""
+
+    def bind(self, keys: Tensor, mask: Tensor | None = None) -> Self:
+        """Returns the kernel as it is; warns where many of ``keys`` are others but for rounding."""
+        n, keys = keys.shape[-2], keys.detach()
+        count = min(n, _SOME)
+        some = keys[..., torch.arange(count, device=keys.device) * n // max(1, count), :]
+        found = [_near(rows, keys).sum(-1) for rows in some.split(max(1, _AT_ONCE // max(1, n)), -2) if keys.numel()]
+        if found and bool((torch.stack(found).sum(0) > _MANY * count).any()):
+            _warn()
+        return self
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """0 where x = x′, −∞ elsewhere."""
@@ -35,34 +47,33 @@ class Identity(nn.Module):
 
 
 def _check_rounded(x: Tensor, y: Tensor, gaps: Tensor) -> None:
-    """Warns where a state of ``x`` is one of ``y`` but for rounding, perhaps to float32, and so another one."""
+    """Warns where a state of ``x`` that is none of ``y`` is one but for rounding, perhaps to float32."""
     if gaps.numel() == 0:
         return
-    unseen = bool((gaps.amin(-1) > 0).any())
-    if _is_near(x, y, gaps) or (unseen and (_is_rounded(x, y) or _is_rounded(y, x))):
-        warn(
-            "states: some equal a state of the context but for rounding, so that they are none that was visited, or "
-            "count as two; round both alike, or ask with np.float32 numbers where observations are such.",
-            stacklevel=2,
-        )
+    unseen = gaps.amin(-1) > 0
+    if bool(unseen.any()) and (bool((_near(x, y, gaps) & unseen).any()) or _is_rounded(x, y) or _is_rounded(y, x)):
+        _warn()
 
 
-def _is_near(x: Tensor, y: Tensor, gaps: Tensor) -> bool:
-    """Whether one of ``x`` that is none of ``y``, or many that are, are others of ``y`` but for rounding of sums."""
+def _warn() -> None:
+    warn(
+        "states: some equal a state of the context but for rounding, so that they are none that was visited, or "
+        "count as two; round both alike, or ask with np.float32 numbers where observations are such.",
+        stacklevel=3,
+    )
+
+
+def _near(x: Tensor, y: Tensor, gaps: Tensor | None = None) -> Tensor:
+    """Which of ``x`` are others of ``y`` but for rounding of sums, ``(*batch, m)``, of their distances ``gaps``."""
+    gaps = torch.cdist(x, y, p=float("inf")) if gaps is None else gaps
     rounding = _ROUNDING * resolution(y) * y.abs().amax(-2, keepdim=True)
     numbers = (y.round() == y) & (y.abs() <= 0.5 / torch.finfo(y.dtype).eps)  # of states, say, which were not rounded
     rounding = torch.where(numbers.all(-2, keepdim=True), rounding.clamp(max=0.5), rounding)
-    near = ((gaps > 0) & (gaps <= rounding.amax(-1, keepdim=True))).nonzero()[:_LOOKED_AT]
-    if len(near) == 0:
-        return False
-    *batch, i, j = near.unbind(-1)
-    left, right, most = (each.expand(*gaps.shape[:-2], -1, -1) for each in (x, y, rounding))
-    differences = (left[(*batch, i)] - right[(*batch, j)]).abs()
-    found = torch.zeros(gaps.shape[:-1], dtype=torch.bool, device=gaps.device)
-    alike = (differences <= most[(*batch, torch.zeros_like(i))]).all(-1)
-    found[tuple(each[alike] for each in (*batch, i))] = True
-    seen = (gaps == 0).any(-1)
-    return bool((found & ~seen).any()) or int((found & seen).sum()) > _MANY * int(seen.sum())
+    near = (gaps > 0) & (gaps <= rounding.amax(-1, keepdim=True))
+    if bool(near.any()):
+        unit = rounding.clamp(min=torch.finfo(y.dtype).tiny)
+        near &= torch.cdist(x / unit, y / unit, p=float("inf")) <= 1.0
+    return near.any(-1)
 
 
 def _is_rounded(x: Tensor, y: Tensor) -> bool:
