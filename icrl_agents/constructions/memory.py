@@ -22,7 +22,8 @@ def weighted_softmax_td(
     """Softmax transformer whose layer ℓ is sweep ℓ of weighted softmax TD (arXiv 2605.07333, construction).
 
     Args:
-        kernel: κ = exp g of the score g; see ``icrl_agents.kernels``.
+        kernel: κ = exp g of the score g; see ``icrl_agents.kernels``. One that is a module is copied: train the
+            transformer's ``parameters()``, not the kernel's.
         num_layers: L ≥ 0.
         step_size: α > 0, the scale of the value weights α(+1, +1, −1).
         form: ``"dual_head"``, or ``"temporal_shift"`` for one head and the Temporal Shift Module.
@@ -43,7 +44,8 @@ def kernel_td(
     """Non-linear transformer whose layer ℓ is sweep ℓ of kernel TD (arXiv 2605.09727, construction).
 
     Args:
-        kernel: κ, the nonlinearity of the attention scores; see ``icrl_agents.kernels``.
+        kernel: κ, the nonlinearity of the attention scores; see ``icrl_agents.kernels``. Copied as by
+            ``weighted_softmax_td``.
         num_layers: L ≥ 0.
         step_size: α > 0, or ``"auto"`` for 1 / max_j Σ_i |κ(x_i, x_j)| of each context. It is a setting and no weight:
             ``load_state_dict`` does not bring another one along, ``save_pretrained`` keeps it.
