@@ -99,6 +99,12 @@ def test_lstd_in_single_precision_leaves_no_direction_out_without_a_word():
         RuntimeWarning, match=r"values rest on 1 of the directions .* than torch.float32 rounded them before"
     ):
         LSTD().fit(context)
+    with pytest.warns(RuntimeWarning, match="values rest on 1 of the directions"):  # beside others in full precision
+        LSTD().fit(
+            Context.stack(
+                [context, Context.from_episodes([Episode(states + rng.random((101, 2)) / 3, context.rewards)], 0.5)]
+            )
+        )
     LSTD(1e-6).fit(context)
     LSTD().fit(Context.from_episodes([Episode(np.round(states * 2**7) / 2**7, context.rewards)], 0.5))
 

@@ -49,6 +49,14 @@ def test_what_is_constant_but_for_rounding_to_float32_is_0_when_standardised():
     )
 
 
+def test_large_whole_numbers_that_differ_little_are_not_constant():
+    x = np.random.default_rng(0).permutation(50)[:, None] % 2 + 1e7
+    episode = Episode(x, np.zeros(49))
+    assert np.abs(Standardisation([episode])([episode])[0].observations).min() > 0.5
+    assert (x[nearest(x)] == x).all()
+    assert standardising(Context.from_episodes([episode], 0.9))(torch.as_tensor(x)).abs().min() > 0.5
+
+
 class Line(gym.Env):
     """Walks along tenths, summed in single precision, to one side or to and fro."""
 

@@ -58,9 +58,9 @@ class LSTD:
         check_context(context)
         x, x_next = context.states, discounted_features(context.to(dtype=torch.float64))
         epsilon, faint = torch.finfo(context.dtype).eps, []
-        told = torch.finfo(torch.float32).eps if context.dtype == torch.float32 or is_rounded(x) else epsilon
 
         def solve(valid: Tensor, x: Tensor, x_next: Tensor, rewards: Tensor) -> Tensor:
+            told = torch.finfo(torch.float32).eps if is_rounded(x[valid]) else epsilon
             return self._weights(x[valid], x_next[valid], rewards[valid], epsilon, told, faint)
 
         w = each_context(solve, context, x, x_next, context.rewards)

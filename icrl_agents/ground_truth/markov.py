@@ -113,8 +113,9 @@ def _standardised(rows: np.ndarray) -> np.ndarray:
     rows = reals("observations", rows).numpy(force=True)
     if rows.ndim != 2 or len(rows) < 2 or not np.isfinite(rows).all():
         raise ValueError(f"observations: expected two rows (m, d) of finite numbers at least, got shape {rows.shape}.")
+    rounded = resolution(torch.from_numpy(rows))[0].numpy()  # before whole numbers are in units of their own
     rows = np.ldexp(rows, -np.frexp(np.abs(rows).max(0))[1])  # by powers of two, so that squares stay in range
-    spread, constant = rows.std(0), np.maximum(CONSTANT, resolution(torch.from_numpy(rows))[0].numpy())
+    spread, constant = rows.std(0), np.maximum(CONSTANT, rounded)
     return (rows - rows.mean(0)) / np.where(spread > constant, spread, np.inf)
 
 

@@ -32,9 +32,10 @@ class Standardisation:
         binary = np.isin(x, (0.0, 1.0)).all(0)
         # In units of a power of two near the largest: squares stay in range, and nothing is rounded.
         self._unit = np.where(binary, 1.0, np.ldexp(1.0, np.frexp(np.abs(x).max(0))[1] - 1))
+        rounded = resolution(torch.from_numpy(x))[0].numpy()  # before whole numbers are in units of their own
         x = x / self._unit
         deviation = x.std(0)
-        constant = deviation <= np.maximum(ROUNDING, resolution(torch.from_numpy(x))[0].numpy())
+        constant = deviation <= np.maximum(ROUNDING, rounded)
         self._mean = np.where(binary, 0.0, x.mean(0))
         self._factor = np.where(binary, 1.0, np.where(constant, 0.0, 1.0 / np.where(constant, 1.0, deviation)))
 
