@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 
 from icrl_agents.collection import collect_episodes
+from icrl_agents.compressed import CompressedContexts
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
 
@@ -124,3 +125,14 @@ def test_flags_of_ends_in_the_place_of_discounts_are_told_of(gamma):
         chain(lambda ends: gamma * (1 - ends))
         chain(np.zeros_like)  # a mean of rewards
         chain(lambda ends: np.full_like(ends, gamma))
+
+
+def test_tensors_that_are_filled_anew_change_no_compressed_contexts():
+    ones = torch.ones(1, 2, dtype=torch.float64)
+    arrays = ones[..., None].clone(), ones.clone(), torch.tensor([[0, 1, 0]]), 0.5 * ones
+    contexts = CompressedContexts(*arrays)
+    for each in arrays:
+        each.fill_(0)
+    assert contexts.counts.tolist() == [[1.0, 1.0]]
+    assert contexts.context.rewards.tolist() == [[1.0, 1.0]]
+    assert contexts.points.tolist() == [[[1.0], [1.0]]]

@@ -38,7 +38,7 @@ class CompressedContexts:
     discounts: Tensor
 
     def __post_init__(self) -> None:
-        """Checks types, shapes and the range of the path."""
+        """Checks types, shapes and the range of the path, and copies what may be written into later."""
         for name in ("points", "rewards", "path", "discounts"):
             check_kind(name, getattr(self, name), Tensor)
         if self.points.ndim != 3:
@@ -57,6 +57,8 @@ class CompressedContexts:
             finite(name, getattr(self, name))
         if not bool(((self.discounts >= 0) & (self.discounts <= 1)).all()):
             raise ValueError("discounts: expected numbers in [0, 1], got others.")
+        for name in ("points", "rewards", "path", "discounts"):
+            object.__setattr__(self, name, getattr(self, name).clone())
 
     def __len__(self) -> int:
         """Number of transitions n."""
