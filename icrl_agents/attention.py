@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from icrl_agents.blockwise import LONGEST_SUM, BlockwiseMatrix, fits, matrix, row_blocks
 from icrl_agents.distinct import fill_rows
+from icrl_agents.kernel_binding import bind_kernel
 from icrl_agents.kernel_matrix import (
     OWN,
-    bind_kernel,
     check_finite,
     check_kernel,
     check_reached,

@@ -115,7 +115,8 @@ def episode_actions(index: int, episode: Episode) -> np.ndarray | None:
     if episode.actions is None:
         return None
     arguments.unmasked(f"episode {index}, actions", episode.actions)
-    actions = np.asarray(episode.actions)
+    kept = episode.actions
+    actions = np.asarray(kept.numpy(force=True) if isinstance(kept, Tensor) else kept)
     if actions.dtype.kind not in "biuf":
         raise TypeError(f"episode {index}, actions: expected real numbers, got {actions.dtype}.")
     if actions.ndim != 2:

@@ -12,7 +12,8 @@ from icrl_agents.context import Context
 from icrl_agents.control import Critic
 from icrl_agents.control.features import standardising
 from icrl_agents.divergence import DivergenceWarning
-from icrl_agents.evaluators import LSTD
+from icrl_agents.evaluators import LSTD, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF
 from icrl_agents.notices import warn
 
 
@@ -39,6 +40,17 @@ def test_where_gamma_changes_the_batches_before_are_left_out():
     for last in (batch(0.9, first=1), ends):
         assert torch.equal(scheduled.assess(last).values, fresh.assess(last).values)
     assert len(scheduled.state_dict()["batches"]) == 3
+
+
+def test_gamma_is_the_same_in_batches_of_another_floating_type():
+    batch = Context(np.eye(3), np.ones(3), [0.9, 0.9, 0.0], np.eye(3)[::-1])
+    critic = Critic(WeightedSoftmaxTD(RBF(1.0), num_sweeps=5), window=2)
+    critic.assess(batch)
+    for dtype in (torch.float32, torch.float64):
+        critic.assess(batch.to(dtype=dtype))
+        assert len(critic.state_dict()["batches"]) == 2
+    critic.assess(Context(np.eye(3), np.ones(3), np.full(3, 0.95), np.eye(3)[::-1]).to(dtype=torch.float32))
+    assert len(critic.state_dict()["batches"]) == 1
 
 
 def test_a_batch_that_is_written_into_later_has_no_part_in_the_next_assessment():

@@ -20,8 +20,9 @@ ORDER = (
     {"arrays", "files", "machine", "distinct", "magnitudes", "krylov", "extras", "terminal", "pure", "global_streams"},
     {"blockwise", "distances", "links", "episode", "execution"},
     {"context"},
-    {"eligibility", "kernels", "collection", "weighted_context", "divergence"},
+    {"eligibility", "kernels", "collection", "weighted_context", "divergence", "kernel_gradients"},
     {"kernel_matrix", "datasets", "possible_values", "ground_truth"},
+    {"kernel_binding"},
     {"attention"},
     {"error_dynamics"},
     {"value_function"},
@@ -115,7 +116,7 @@ def test_the_rules_see_what_they_forbid():
     tree = ast.parse("import torch.nn\ndef f():\n    from icrl_agents import kernels\nfrom icrl_agents.layers import A")
     found = [("torch.nn", False), ("icrl_agents.layers", False), ("icrl_agents.kernels", True)]
     assert list(imports(tree)) == found
-    assert place("icrl_agents.layers.memory") == ("layers", 10)
+    assert place("icrl_agents.layers.memory") == ("layers", 11)
     assert place("icrl_agents") == ("__init__", len(ORDER) - 1)
 
 

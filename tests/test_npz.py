@@ -91,9 +91,11 @@ def test_actions_that_are_no_numbers_are_named(actions, tmp_path):
 
 
 def test_episodes_of_lists_and_tensors_are_written_as_the_numbers_that_they_are(tmp_path):
-    tensors = torch.zeros(2, 1, requires_grad=True), torch.ones(1, requires_grad=True)
-    save_episodes(tmp_path / "log.npz", [Episode([[0], [1]], [2]), Episode(*tensors)])  # type: ignore[arg-type]
+    tensors = [torch.full(shape, i, dtype=float, requires_grad=True) for i, shape in enumerate([(2, 1), 1, (1, 1)])]
+    episodes = [Episode([[0], [1]], [2], actions=[[3]]), Episode(*tensors[:2], actions=tensors[2])]  # type: ignore[arg-type]
+    save_episodes(tmp_path / "log.npz", episodes)
     one, other = load_episodes(tmp_path / "log.npz")
+    assert (one.actions.tolist(), other.actions.tolist()) == ([[3.0]], [[2.0]])
     assert (one.observations.tolist(), one.rewards.tolist()) == ([[0.0], [1.0]], [2.0])
     assert (other.observations.tolist(), other.rewards.tolist()) == ([[0.0], [0.0]], [1.0])
 

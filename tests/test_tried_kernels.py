@@ -93,3 +93,50 @@ def test_a_default_type_of_torch_changes_no_value(default):
     finally:
         torch.set_default_dtype(kept)
     assert all(map(torch.equal, found, expected))
+
+
+class Matern(torch.nn.Module):
+    """κ = (1 + r) exp(−r), r = √3 ‖x − y‖/ℓ, with the root of a sum of squares, which has no derivative at 0."""
+
+    def __init__(self, tiny: float, within: bool = True):
+        super().__init__()
+        self.length_scale = torch.nn.Parameter(torch.tensor(0.5, dtype=torch.float64))
+        self.tiny, self.within = tiny, within
+
+    def forward(self, x, y):
+        inner, outer = (self.length_scale, 1.0) if self.within else (1.0, self.length_scale)
+        gaps = (x[..., :, None, :] - y[..., None, :, :]) / inner
+        r = 3**0.5 * (gaps.square().sum(-1) + self.tiny).sqrt() / outer
+        return (1 + r) * torch.exp(-r)
+
+
+@pytest.mark.parametrize(
+    "evaluator",
+    [
+        lambda kernel: WeightedSoftmaxTD(kernel, num_sweeps=5),
+        lambda kernel: KernelTD(kernel, num_sweeps=5),
+        lambda kernel: KernelLSTD(kernel, 1e-2),
+    ],
+)
+def test_a_kernel_whose_gradients_are_not_finite_at_equal_states_is_told_of_when_they_come(evaluator):
+    rng = np.random.default_rng(0)
+    states, rewards, discounts = rng.normal(size=(21, 2)), rng.normal(size=20), np.full(20, 0.9)
+    context = Context(states[:-1], rewards, discounts, states[1:])
+    queries = torch.from_numpy(rng.normal(size=(3, 2))).requires_grad_()
+
+    def into_scale(kernel):
+        return torch.autograd.grad(evaluator(kernel).fit(context)(queries).sum(), kernel.length_scale)[0]
+
+    expected = into_scale(Matern(1e-24))
+    with pytest.warns(RuntimeWarning, match="gradients are not finite where two states are equal"):
+        assert bool(into_scale(Matern(0.0)).isnan())
+    torch.testing.assert_close(into_scale(Matern(0.0, within=False)), expected, rtol=1e-6, atol=0.0)
+    value = evaluator(Matern(0.0)).fit(context)  # whose gradient in other states is finite
+    assert bool(torch.autograd.grad(value(queries).sum(), queries)[0].isfinite().all())
+    torch.testing.assert_close(
+        torch.func.jacrev(value)(queries.detach()), torch.autograd.functional.jacobian(value, queries)
+    )
+    inputs = torch.from_numpy(states[:-1]).requires_grad_()
+    value = evaluator(Matern(0.0)).fit(Context(inputs, rewards, discounts, states[1:]))
+    with pytest.warns(RuntimeWarning, match="gradients are not finite where two states are equal"):
+        torch.autograd.grad(value(queries).sum(), inputs)

@@ -13,7 +13,8 @@ from icrl_agents.blocks import prompt_of
 from icrl_agents.compressed.contexts import CompressedContexts
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.eligibility import eligibility_traces
-from icrl_agents.kernel_matrix import bind_kernel, check_finite, check_reached, has_score, score_matrix
+from icrl_agents.kernel_binding import bind_kernel
+from icrl_agents.kernel_matrix import check_finite, check_reached, has_score, score_matrix
 from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.magnitudes import widened
 from icrl_agents.transformer import InContextTransformer, judge

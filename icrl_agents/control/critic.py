@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -114,13 +115,19 @@ class Critic:
             raise ValueError(f"batch: expected one without batch dimensions, got shape {tuple(batch.rewards.shape)}.")
         own = Context.concatenate([batch])  # without padding, and a copy of what may be written into
         gamma = _gamma_of([own], self._gamma)
-        batches = self._window([*(self._batches if gamma == self._gamma or self._gamma is None else ()), own])
+        batches = self._window([*(self._batches if self._is_known(gamma, own) else ()), own])
         fitted, diverged = self._refitted(batches)
         values = self._values(fitted, batch.points)
         advantages = generalised_advantages(batch, values, self.gae_lambda)
         self._batches, self._fitted, self._gamma = batches, fitted, gamma
         self.divergences += diverged
         return Assessment(values[: len(batch)].masked_fill(~batch.mask, 0.0), advantages)
+
+    def _is_known(self, gamma: float | None, batch: Context) -> bool:
+        """Whether γ is that of the window, but for how another floating type rounds it."""
+        if gamma is None or self._gamma is None or gamma == self._gamma:
+            return True
+        return batch.dtype != self._batches[-1].dtype and math.isclose(gamma, self._gamma, rel_tol=1e-7)
 
     def forget(self) -> None:
         """Empties the window, for batches of another environment: values are 0 again until the next one."""

@@ -25,7 +25,8 @@ from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import Bounded, check_convergence
 from icrl_agents.evaluators.landmarks import ROWS, Landmarks, far_finals, finals, inverse_root, visited, with_unreached
 from icrl_agents.evaluators.systems import in_double
-from icrl_agents.kernel_matrix import bind_kernel, check_finite, kernel_matrix, stable_step_size
+from icrl_agents.kernel_binding import bind_kernel
+from icrl_agents.kernel_matrix import check_finite, kernel_matrix, stable_step_size
 from icrl_agents.magnitudes import power_of_two, relative_distance
 from icrl_agents.notices import warn
 from icrl_agents.value_function import ValueFunction
