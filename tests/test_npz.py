@@ -91,7 +91,7 @@ def test_actions_that_are_no_numbers_are_named(actions, tmp_path):
 
 
 def test_episodes_of_lists_and_tensors_are_written_as_the_numbers_that_they_are(tmp_path):
-    tensors = [torch.full(shape, i, dtype=float, requires_grad=True) for i, shape in enumerate([(2, 1), 1, (1, 1)])]
+    tensors = [torch.full(shape, i, dtype=float, requires_grad=True) for i, shape in enumerate([(2, 1), (1,), (1, 1)])]
     episodes = [Episode([[0], [1]], [2], actions=[[3]]), Episode(*tensors[:2], actions=tensors[2])]  # type: ignore[arg-type]
     save_episodes(tmp_path / "log.npz", episodes)
     one, other = load_episodes(tmp_path / "log.npz")
