@@ -24,8 +24,15 @@ def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor, *, scaled: bool = Fa
 
     Raises:
         TypeError: If a kernel of one's own has something else for its ``bind``, or ``score`` where that is asked.
-        ValueError: If it is no function of two states, writes into them, or has another score.
+        ValueError: If it is no function of two states, writes into them, or has another score; or if its score is
+            asked for, and hooks of the module would have to run before.
     """
+    if not scaled and has_score(kernel) and getattr(kernel, "_forward_pre_hooks", None):
+        raise ValueError(
+            "kernel: has a hook that runs before it is called, as of torch.nn.utils.prune or weight_norm, and softmax "
+            "attention asks for its score, where that does not run: weights would stay as they were. Take "
+            "torch.nn.utils.parametrize or parametrizations.weight_norm, or prune.remove it first."
+        )
     bind = getattr(kernel, "bind", None)
     bound = kernel if bind is None else _bound(bind, keys, mask)
     if type(kernel) in OWN:

@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 import torch
+from torch.nn.utils import prune
 
+from icrl_agents import constructions
 from icrl_agents.context import Context
 from icrl_agents.evaluators import LSTD, KernelLSTD, KernelTD, MonteCarlo, Nystrom, WeightedSoftmaxTD
-from icrl_agents.kernels import RBF
+from icrl_agents.kernels import RBF, DotProduct
 
 ROWS = np.random.default_rng(0).normal(size=(31, 2))
 CONTEXT = Context(ROWS[:-1], np.arange(30.0), np.full(30, 0.9), ROWS[1:])
@@ -140,3 +142,32 @@ def test_a_kernel_whose_gradients_are_not_finite_at_equal_states_is_told_of_when
     value = evaluator(Matern(0.0)).fit(Context(inputs, rewards, discounts, states[1:]))
     with pytest.warns(RuntimeWarning, match="gradients are not finite where two states are equal"):
         torch.autograd.grad(value(queries).sum(), inputs)
+
+
+class Encoded(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 3, dtype=torch.float64)
+
+    def forward(self, x, y):
+        return laplace(self.linear(x), self.linear(y))
+
+
+def test_weights_that_a_hook_makes_before_each_call_are_those_of_now_or_refused():
+    kernel = DotProduct(0.3 * torch.eye(2, dtype=torch.float64))
+    prune.identity(kernel, "matrix")
+    with pytest.raises(ValueError, match="has a hook that runs before it is called"):
+        WeightedSoftmaxTD(kernel, 5).fit(CONTEXT)
+    with pytest.raises(ValueError, match="has a hook that runs before it is called"):
+        constructions.weighted_softmax_td(kernel, 5).fit(CONTEXT)
+    encoded = Encoded()
+    prune.l1_unstructured(encoded.linear, "weight", 2)
+    transformer = constructions.weighted_softmax_td(encoded, 5)
+    for scale in (1.0, 2.0):
+        with torch.no_grad():
+            for module in (encoded, transformer.blocks[0].attention.kernel):
+                module.linear.weight_orig.mul_(scale)
+        value = transformer.fit(CONTEXT)(ROWS)
+        torch.testing.assert_close(value, WeightedSoftmaxTD(encoded, 5).fit(CONTEXT)(ROWS))
+        value.sum().backward()
+    assert encoded.linear.weight_orig.grad is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Literal
 
 from torch import nn
@@ -11,6 +10,7 @@ from icrl_agents.attention import KernelAttention, SoftmaxAttention, StepSize, c
 from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
 from icrl_agents.kernels import Kernel
 from icrl_agents.layers.memory import TD_SIGNS, DualHeadLayer, TemporalShiftLayer
+from icrl_agents.pure import deep_copied
 from icrl_agents.transformer import InContextTransformer, check_count
 
 Form = Literal["dual_head", "temporal_shift"]
@@ -62,7 +62,7 @@ def kernel_td(
 
 def _own(kernel: Kernel) -> Kernel:
     """A copy of a kernel that has weights: they become weights of this transformer alone."""
-    return copy.deepcopy(kernel) if isinstance(kernel, nn.Module) else kernel
+    return deep_copied(kernel, {}) if isinstance(kernel, nn.Module) else kernel
 
 
 def _layer(attention: SoftmaxAttention | KernelAttention, weights: tuple[float, ...], form: Form) -> TemporalShiftLayer:
