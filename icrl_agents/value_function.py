@@ -99,7 +99,7 @@ class ValueFunction:
 
     def by_depth(self, states: Any, depths: Iterable[int] | None = None) -> Tensor:  # noqa: ANN401
         """Values after each of several depths at once, ``(*batch, m, len(depths))``; default 0 … ``max_depth``."""
-        if not (depths is None or isinstance(depths, Iterable)):
+        if not (depths is None or isinstance(depths, Iterable)) or isinstance(depths, (set, frozenset)):  # in no order
             raise TypeError(f"depths: expected a list of integers, got {depths!r}; at_depth takes a single one.")
         chosen = list(range(self.max_depth + 1)) if depths is None else [self._check_depth(depth) for depth in depths]
         queries, single = self._queries(states)

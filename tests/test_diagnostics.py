@@ -2,6 +2,8 @@
 
 import math
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -174,3 +176,6 @@ def test_depths_are_any_iterable_and_a_single_one_is_named():
     assert torch.equal(td_loss(value, context, (depth for depth in (0, 2))), td_loss(value, context, [0, 2]))
     with pytest.raises(TypeError, match="depths: expected a list of integers, got 2"):
         td_loss(value, context, 2)
+    for ask in (partial(td_loss, value, context), partial(value.by_depth, [[0.0]])):
+        with pytest.raises(TypeError, match="depths: expected a list of integers"):
+            ask({0, 2})

@@ -98,7 +98,7 @@ def td_loss(value_function: ValueFunction, context: Context, depths: Iterable[in
         raise TypeError(f"value_function: expected a ValueFunction, got {type(value_function).__name__}.")
     check_context(context)
     check_discounted("value_function", value_function)
-    if isinstance(depths, Iterable):
+    if isinstance(depths, Iterable) and not isinstance(depths, (set, frozenset)):  # which by_depth refuses
         depths = list(depths)
         if len(depths) == 0:
             raise ValueError("depths: expected at least one depth, got none.")
