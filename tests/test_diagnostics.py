@@ -1,7 +1,6 @@
 """Value errors and TD losses against plain loops, and what they refuse."""
 
 import math
-
 from functools import partial
 
 import numpy as np
