@@ -1,5 +1,6 @@
 """Randomness that ``seed=`` does not reach is told of."""
 
+import contextlib
 import copy
 import random
 
@@ -139,3 +140,79 @@ def test_no_seed_is_fresh_entropy_even_where_the_environment_was_seeded_before()
     episodes = collect_episodes(envs, num_steps=5, seed=None, policy=stay)
     episodes += collect_episodes(env, num_steps=5, seed=None, policy=stay)
     assert len({episode.rewards.tobytes() for episode in episodes}) == 5
+
+
+class Forgetful(gym.Env):
+    """Draws from a generator that its reset seeds or not."""
+
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,)), spaces.Discrete(1)
+
+    def __init__(self, source):
+        self.source, self.rng, self.old = source, np.random.default_rng(), np.random.RandomState()
+
+    def reset(self, *, seed=None, options=None):
+        if self.source == "anew" and seed is not None:
+            self.rng = np.random.default_rng(seed)
+        elif self.source == "in place" and seed is not None:
+            self.old.seed(seed)
+            self.rng.bit_generator.state = np.random.PCG64(seed).state
+        elif self.source == "seeded":
+            super().reset(seed=seed)
+        self.left = 3
+        return self._drawn(), {}
+
+    def step(self, action):
+        self.left -= 1
+        return self._drawn(), 0.0, self.left == 0, False, {}
+
+    def _drawn(self):
+        stream = self.np_random if self.source in ("forgotten", "seeded") else self.rng
+        drawn = 0.0 if self.source == "none" else stream.normal() + self.old.normal() * (self.source == "in place")
+        self.place = np.full(1, drawn, np.float32)
+        return self.place
+
+    def get_state(self):
+        return self.left, self.place
+
+    def set_state(self, snapshot, seed=None):
+        self.reset(seed=seed)
+        self.left, self.place = snapshot
+        return self.place
+
+
+@pytest.mark.parametrize(("source", "name"), [("forgotten", "np_random"), ("own", "rng")])
+def test_an_environment_whose_reset_does_not_seed_its_generator_is_told_of(source, name):
+    told = f"seed: 0 does not decide the result, since the environment draws from its {name}, which its reset does not"
+    for env in (Forgetful(source), SyncVectorEnv([lambda: Forgetful(source)] * 2)):
+        for _ in range(2):
+            with pytest.warns(UserWarning, match=told):
+                collect(env, num_steps=5, gamma=0.9, seed=0)
+        collect(env, num_steps=5, gamma=0.9, seed=None)  # where nothing was to decide
+    with pytest.warns(UserWarning, match=told):
+        ppo(Forgetful(source), TabularTD(1), total_steps=8, seed=0, config=PPOConfig(rollout_steps=8, batch_size=4))
+    env = Forgetful(source)
+    with pytest.warns(UserWarning, match=told):
+        states = states_along(env, episodes=1, states_per_episode=2, steps=3, seed=0)
+    with pytest.warns(UserWarning, match=told):
+        ground_truth(env, states, gamma=0.5, continuations=2, seed=0)
+
+
+def test_workers_whose_reset_does_not_seed_them_are_told_of():
+    for source in ("forgotten", "seeded"):
+        envs = AsyncVectorEnv([lambda source=source: Forgetful(source)] * 2)
+        try:
+            for _ in range(2):
+                with pytest.warns() if source == "forgotten" else contextlib.nullcontext() as told:
+                    collect(envs, num_steps=5, gamma=0.9, seed=0, policy=stay)
+                assert told is None or "draws from its np_random, which its reset does not seed" in str(told[0].message)
+        finally:
+            envs.close()
+
+
+@pytest.mark.parametrize("source", ["anew", "in place", "seeded", "none"])
+def test_generators_that_a_reset_seeds_in_one_way_or_another_are_not_told_of(source):
+    env = Forgetful(source)
+    one, other = (collect(env, num_steps=5, gamma=0.9, seed=seed) for seed in (0, 1))
+    again = collect(Forgetful(source), num_steps=5, gamma=0.9, seed=1)
+    assert torch.equal(other.states, again.states)
+    assert torch.equal(one.states, other.states) == (source == "none")

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of
 from icrl_agents.collection.recorder import Recorder, flattening, rows_of
 from icrl_agents.collection.scales import warn_of_more_seen, warn_of_running_scales
-from icrl_agents.collection.seeds import warn_of_equal_workers
+from icrl_agents.collection.seeds import held_streams, warn_of_equal_workers, warn_of_unseeded_draws
 from icrl_agents.collection.tasks import are_different_tasks
 from icrl_agents.context import Context
 from icrl_agents.episode import Episode
@@ -156,7 +156,8 @@ def _run(
     seen = warn_of_running_scales(copies._env)
     act = _actions(copies, policy, seed)
     recorders = _recorders(copies, num_steps, num_episodes, max_episode_steps, keep_actions)
-    streams, observations = global_streams(), copies.reset(seed)
+    streams, held = global_streams(), held_streams(copies._env)
+    observations = copies.reset(seed)
     for recorder, observation in zip(recorders, observations, strict=True):
         recorder.begin(observation)
     while not all(recorder.full for recorder in recorders):
@@ -177,6 +178,7 @@ def _run(
                 recorder.begin(observations[i])
     warn_of_more_seen(copies._env, seen)
     warn_of_global_draws(streams, given, stacklevel=3)
+    warn_of_unseeded_draws(copies._env, held, given, stacklevel=3)
     by_copy = [recorder.episodes for recorder in recorders]
     warn_of_equal_workers(copies._env, by_copy, seed, stacklevel=3)
     return by_copy

@@ -1,4 +1,4 @@
-"""Copies that a seed does not tell apart."""
+"""Random numbers of environments that their seed does not decide."""
 
 from __future__ import annotations
 
@@ -9,7 +9,60 @@ from typing import Any
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv
 
+from icrl_agents.collection.copies import environments_of
 from icrl_agents.episode import Episode
+
+LARGEST_SEED = 2**64
+"""Beyond what anyone gives; the entropy that a generator without a seed takes has 128 bits."""
+
+Held = dict[tuple[int, str], tuple[np.random.Generator, Any]]
+"""Generators by the copy and attribute that holds them, and where each is."""
+
+
+def held_streams(env: Any) -> Held:  # noqa: ANN401 - of any kind
+    """Generators that ``env`` and its copies hold now, of which ``reset(seed=...)`` is to replace those that matter.
+
+    Of workers it is their ``np_random``, where no seed was given to it.
+    """
+    inner, found = env.unwrapped, dict[tuple[int, str], Any]()
+    if isinstance(inner, AsyncVectorEnv):
+        streams = zip(inner.np_random, inner.np_random_seed, strict=True)
+        found = {(i, "np_random"): stream for i, (stream, seed) in enumerate(streams) if (seed or 0) >= LARGEST_SEED}
+    else:
+        for i, own in enumerate((inner, *(each.unwrapped for each in environments_of(env)))):
+            getattr(own, "np_random", None)  # begins now, where there was none: whether reset replaces it is seen then
+            found |= {(i, name.removeprefix("_")): each for name, each in vars(own).items()}
+    return {
+        key: (each, each.bit_generator.state) for key, each in found.items() if isinstance(each, np.random.Generator)
+    }
+
+
+def warn_of_unseeded_draws(env: Any, before: Held, seed: int | None, stacklevel: int) -> None:  # noqa: ANN401
+    """Warns if ``env`` has drawn from a generator that ``reset(seed=...)`` has left as it was.
+
+    Args:
+        env: As of ``held_streams``.
+        before: What that gave before the reset.
+        seed: As of ``warn_of_global_draws``.
+        stacklevel: As of ``warn_of_global_draws``.
+    """
+    workers, now = isinstance(env.unwrapped, AsyncVectorEnv), held_streams(env) if seed is not None else {}
+    kept = (key for key, (stream, _) in now.items() if key in before and (workers or stream is before[key][0]))
+    name = next((key[1] for key in kept if _went_on(before[key][1], now[key][1])), None)
+    if name is not None:
+        warnings.warn(
+            f"seed: {seed} does not decide the result, since the environment draws from its {name}, which its reset "
+            "does not seed; let it call super().reset(seed=seed) first in its reset, and draw from self.np_random.",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def _went_on(before: Any, after: Any) -> bool:  # noqa: ANN401 - states of bit generators
+    """Whether one is behind the other in the sequence of one seed, which of NumPy's default kind is seen."""
+    if not (before["bit_generator"] == after["bit_generator"] == "PCG64"):
+        return False
+    return before["state"]["inc"] == after["state"]["inc"] and before["state"]["state"] != after["state"]["state"]
 
 
 def warn_of_equal_workers(env: Any, by_copy: Sequence[Sequence[Episode]], seed: int | None, stacklevel: int) -> None:  # noqa: ANN401

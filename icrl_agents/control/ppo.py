@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.collection.copies import copies_of
+from icrl_agents.collection.seeds import held_streams, warn_of_unseeded_draws
 from icrl_agents.control.actor import Actor
 from icrl_agents.control.collector import Batch, Collector, EpisodeEnd
 from icrl_agents.control.critic import Critic
@@ -144,6 +145,7 @@ def ppo(
     critic = Critic(
         evaluator, gae_lambda=config.gae_lambda, window=config.window, features=features, device=config.device
     )
+    held = held_streams(env)
     collector = Collector(copies, seed)
     with one_thread():
         while collector.steps < total_steps:
@@ -152,6 +154,7 @@ def ppo(
             streams = global_streams()
             batch = collector.collect(actor, config.rollout_steps, config.gamma, generator)
             warn_of_global_draws(streams, seed, stacklevel=2)
+            warn_of_unseeded_draws(env, held, seed, stacklevel=2)
             advantages = critic.assess(batch.context).advantages
             _improve(actor, optimiser, batch, advantages, config, generator)
     if on_update is not None:

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces, wrappers
 
 from icrl_agents.collection.recorder import flattening
+from icrl_agents.collection.seeds import held_streams, warn_of_unseeded_draws
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
 from icrl_envs import arguments
 from icrl_envs.metaworld.limits import EpisodeLimit
@@ -108,7 +109,8 @@ def states_along(
     count = arguments.integer("states_per_episode", states_per_episode, 1)
     steps = arguments.integer("steps", steps, count)
     edges = np.linspace(0, steps if before is None else arguments.integer("before", before, count, steps), count + 1)
-    order, snapshots, first, streams = np.arange(count), list[Any](), None, global_streams()
+    order, snapshots, first = np.arange(count), list[Any](), None
+    streams, held = global_streams(), held_streams(env)
     for index in range(arguments.integer("episodes", episodes, 1)):
         observation, _ = process.reset(seed=seed if index == 0 else None)
         drawn = rng.uniform(edges[:-1], edges[1:]).astype(int)
@@ -126,6 +128,7 @@ def states_along(
                 break
     check_kept(row(process.set_state(snapshots[0])), first)
     warn_of_global_draws(streams, seed, stacklevel=2)
+    warn_of_unseeded_draws(env, held, seed, stacklevel=2)
     return snapshots
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from icrl_agents.arrays import reals
 from icrl_agents.collection.recorder import flattening
+from icrl_agents.collection.seeds import held_streams, warn_of_unseeded_draws
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
 from icrl_agents.ground_truth.states import Restorable, check_kept, observed, restorable
 from icrl_envs import arguments
@@ -165,12 +166,13 @@ def ground_truth(
     count = arguments.integer("continuations", continuations, 2)
     seeds = np.random.SeedSequence(arguments.integer("seed", seed, 0))
     shown, row = observed(env, snapshots), flattening(process.observation_space)
-    returns, streams = np.empty((len(snapshots), count)), global_streams()
+    returns, streams, held = np.empty((len(snapshots), count)), global_streams(), held_streams(env)
     for i, (snapshot, of_state) in enumerate(zip(snapshots, seeds.spawn(len(snapshots)), strict=True)):
         for j, child in enumerate(of_state.generate_state(count)):
             check_kept(row(process.set_state(snapshot, seed=int(child))), shown[i])
             returns[i, j] = _return(process, gamma, steps)
     warn_of_global_draws(streams, seed, stacklevel=2)
+    warn_of_unseeded_draws(env, held, seed, stacklevel=2)
     return GroundTruth(shown, returns, gamma, steps)
 
 
