@@ -56,6 +56,11 @@ def wrappers_of(env: Any) -> Counter[str] | None:  # noqa: ANN401 (of Gymnasium 
     return Counter(type(outer).__name__ for outer, inner in itertools.pairwise(layers) if _changes(outer, inner))
 
 
+def has_observation_wrapper(env: Any) -> bool:  # noqa: ANN401 (of Gymnasium)
+    """Return whether an environment, or its first copy, is in one of Gymnasium's wrappers of observations."""
+    return any(isinstance(layer, (gym.ObservationWrapper, VectorObservationWrapper)) for layer in _layers(env))
+
+
 def _layers(env: Any) -> list[Any]:  # noqa: ANN401
     """An environment, and all that it wraps, down to the first copy."""
     if isinstance(env, (gym.Wrapper, VectorWrapper)):

@@ -9,6 +9,8 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from icrl_agents.collection import collect, collect_episodes
+from icrl_agents.control import ppo
+from icrl_agents.evaluators import LSTD
 
 
 class Emits(gym.Env):
@@ -130,13 +132,55 @@ class SameStep(gym.vector.VectorEnv):
         return self.steps.copy(), np.ones(2), ended, np.zeros(2, bool), info
 
 
-@pytest.mark.parametrize("name", ["final_obs", "final_observation"])
+FINAL = ["final_obs", "final_observation", "terminal_observation"]
+
+
+@pytest.mark.parametrize("name", FINAL)
 def test_an_environment_whose_metadata_say_another_mode_than_it_has_is_refused(name):
     for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED):
         with pytest.raises(ValueError, match=f"env: expected mode {mode.name}, .* are in mode SAME_STEP"):
             collect_episodes(SameStep(mode, name), num_steps=8, seed=0)
     first, *_ = collect_episodes(SameStep(AutoresetMode.SAME_STEP, name), num_steps=8, seed=0)
     assert (first.observations.ravel().tolist(), first.terminated) == ([0.0, 1.0, 2.0, 3.0], True)
+
+
+class Restarts(gym.Wrapper):
+    """Restarts in the same step, or not, and gives the final observation in info."""
+
+    def __init__(self, env, name, *, really):
+        super().__init__(env)
+        self.name, self.really = name, really
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if not (terminated or truncated):
+            return observation, reward, terminated, truncated, {self.name: None, **info}
+        info = {self.name: np.array(observation), **info}
+        return self.env.reset()[0] if self.really else observation, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_a_single_environment_that_restarts_itself_in_the_same_step_is_refused(name):
+    env = gym.make("Pendulum-v1", max_episode_steps=10)
+    told = rf"env: expected step to return the final observation of an episode, got another one than info\['{name}'\]"
+    with pytest.raises(ValueError, match=told):
+        collect(Restarts(env, name, really=True), num_episodes=2, gamma=0.9, seed=0)
+    with pytest.raises(ValueError, match=told):
+        ppo(Restarts(env, name, really=True), LSTD(0.1), total_steps=64, seed=0)
+
+
+@pytest.mark.parametrize("name", FINAL)
+@pytest.mark.parametrize("around", [gym.Wrapper, partial(gym.wrappers.TransformObservation, func=np.negative)])
+def test_a_final_observation_in_info_is_no_restart_where_it_is_the_one_returned_or_below_a_wrapper(name, around):
+    def make():
+        env = Restarts(gym.make("Pendulum-v1", max_episode_steps=10), name, really=False)
+        return around(env) if around is gym.Wrapper else around(env, observation_space=env.observation_space)
+
+    single = collect_episodes(make(), num_episodes=2, seed=0)
+    assert [len(episode) for episode in single] == [10, 10]
+    if around is gym.Wrapper or name == "terminal_observation":
+        copies = collect_episodes(SyncVectorEnv([make]), num_episodes=2, seed=0)
+        np.testing.assert_array_equal(copies[0].observations, single[0].observations)
 
 
 class Older(gym.Env):

@@ -11,9 +11,19 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
-from icrl_agents.collection.outcomes import check_cuts, equal, finals_of, flags_of, rewards_of, typed
+from icrl_agents.collection.outcomes import (
+    FINAL,
+    check_cuts,
+    check_not_restarted,
+    equal,
+    finals_of,
+    flags_of,
+    rewards_of,
+    typed,
+)
 from icrl_envs import arguments
 from icrl_envs.fixed_policy import predicted
+from icrl_envs.wrapped import has_observation_wrapper
 
 RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
 """What Gymnasium's environments return."""
@@ -49,6 +59,7 @@ class OneCopy:
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         self._env = env
+        self._may_compare = not has_observation_wrapper(env)  # a final observation in info with what is returned
         self.observation_space, self.action_space = env.observation_space, env.action_space
 
     def reset(self, seed: int | None) -> Sequence[Any]:
@@ -65,12 +76,14 @@ class OneCopy:
 
         Raises:
             ValueError: If the environment returns anything but five things, the reward is not one real number, a flag
-                neither true nor false, or a time limit counts as a termination.
+                neither true nor false, a time limit counts as a termination, or the environment has restarted.
         """
         outcome = arguments.returned("step", self._env.step(actions[0]), *STEP)
         self._observation, reward, terminated, truncated, info = outcome
         terminated, truncated = flags_of(terminated, truncated, 1)
         check_cuts(truncated, info)
+        if self._may_compare and (terminated | truncated)[0]:
+            check_not_restarted(self._observation, info)
         return Step([self._observation], [self._observation], rewards_of(reward, 1), terminated, truncated)
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
@@ -101,6 +114,7 @@ class VectorCopies:
                 "on under the others; make a new one in each function."
             )
         self._env = env
+        self._final = FINAL[1:] if has_observation_wrapper(env) else FINAL  # the first one single copies have, too
         self.num_envs: int = env.num_envs
         self.autoreset_mode = AutoresetMode(env.metadata["autoreset_mode"])
         self.observation_space, self.action_space = env.single_observation_space, env.single_action_space
@@ -142,7 +156,7 @@ class VectorCopies:
         observations = self._each(self._batch)
         next_observations = observations
         ended = np.flatnonzero(np.logical_or(terminated, truncated)).tolist()
-        final = finals_of(ended, info)
+        final = finals_of(ended, info, self._final)
         if self.autoreset_mode is AutoresetMode.SAME_STEP:
             if len(final) < len(ended):
                 raise ValueError(

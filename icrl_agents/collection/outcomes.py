@@ -11,6 +11,9 @@ import numpy as np
 from icrl_agents.arrays import float_rows
 from icrl_envs import arguments
 
+FINAL = ("terminal_observation", "final_observation", "final_obs")
+"""Names in ``info`` of the final observation of a copy that has restarted, Stable-Baselines3's and older ones first."""
+
 
 def rewards_of(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked here
     """Rewards of ``count`` copies as float64 ``(count,)``; ValueError if they are not as many real numbers."""
@@ -45,10 +48,10 @@ def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - of any space
     return np.array_equal(one, other) or np.array_equal(one, other, equal_nan=True)
 
 
-def finals_of(ended: Sequence[int], info: Any) -> dict[int, Any]:  # noqa: ANN401
-    """The final observations of copies that have ended, as far as ``info`` has them, by their new name or the old."""
+def finals_of(ended: Sequence[int], info: Any, names: Sequence[str] = FINAL) -> dict[int, Any]:  # noqa: ANN401
+    """The final observations of copies that have ended, as far as ``info`` has them, by the last of ``names``."""
     found = {}
-    for i, name in itertools.product(ended, ("final_observation", "final_obs")):
+    for i, name in itertools.product(ended, names):
         listed = isinstance(info, list)  # one for each copy, by gymnasium.wrappers.vector.DictInfoToList
         given = info[i] if listed else info
         final = (given[name] if listed else given[name][i]) if name in given else None
@@ -65,6 +68,27 @@ def typed(observation: Any, like: Any) -> Any:  # noqa: ANN401 - of one space
         return tuple(typed(*parts) for parts in zip(observation, like, strict=True))
     dtype, number = np.asarray(like).dtype, np.asarray(observation).dtype.kind in "biuf"
     return np.asanyarray(observation, dtype) if dtype.kind == "f" and number else observation
+
+
+def check_not_restarted(observation: Any, info: Any) -> None:  # noqa: ANN401 - of any environment
+    """Raises ValueError if ``info`` has another final observation than the one at an episode's end, as large."""
+    final = finals_of([0], [info]).get(0) if isinstance(info, dict) else None
+    if final is not None and _alike(final, observation) and not equal(typed(final, observation), observation):
+        name = next(name for name in FINAL[::-1] if info.get(name) is not None)
+        raise ValueError(
+            f"env: expected step to return the final observation of an episode, got another one than info[{name!r}], "
+            "as where a wrapper restarts the environment in the same step: take that wrapper off, since reset is "
+            "called where an episode ends; or let that entry of info have another name."
+        )
+
+
+def _alike(one: Any, other: Any) -> bool:  # noqa: ANN401 - of any space
+    """Whether two observations have one form."""
+    if isinstance(other, dict):
+        return isinstance(one, dict) and one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if isinstance(other, tuple):
+        return isinstance(one, tuple) and len(one) == len(other) and all(map(_alike, one, other))
+    return not isinstance(one, (dict, tuple)) and np.shape(one) == np.shape(other)
 
 
 def check_cuts(truncated: np.ndarray, info: Any) -> None:  # noqa: ANN401 - of any environment
