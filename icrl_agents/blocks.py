@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from icrl_agents.context import Context
+from icrl_agents.pure import check_hooks
 from icrl_agents.value_function import Basis
 
 
@@ -53,7 +55,13 @@ def check_blocks(blocks: Sequence[nn.Module]) -> None:
 
 
 def check_mixture(blocks: Sequence[nn.Module]) -> None:
-    """Raises ValueError if blocks read different prompts, or features as they were before other blocks wrote there."""
+    """Raises ValueError if blocks read different prompts, or features as they were before other blocks wrote there.
+
+    Or if hooks make weights of a block, which is asked by other methods than its forward pass too.
+    """
+    for block in blocks:
+        for part in (block, getattr(block, "attention", None)):
+            check_hooks("blocks", part)
     if len(blocks) == 1:
         return
     prompts = sorted({prompt_of(block) for block in blocks})
@@ -66,6 +74,19 @@ def check_mixture(blocks: Sequence[nn.Module]) -> None:
             f"blocks: a {type(writing[0]).__name__} may write into the features, whose attention a "
             f"{type(reading[0]).__name__} computes once, before the first layer; expected layers of one kind."
         )
+
+
+def check_patched(layers: Sequence[Layer], tokens: Tensor, context: Context, weights: Sequence[Tensor]) -> None:
+    """Raises ValueError if a forward hook changes what a layer makes of ``tokens``: only the forward pass heeds it."""
+    for layer, weight in zip(layers, weights, strict=True):
+        hooked: Any = layer
+        if not getattr(layer, "_forward_hooks", None):
+            continue
+        if not torch.equal(hooked(tokens, context, weight), hooked.forward(tokens, context, weight)):
+            raise ValueError(
+                "blocks: a forward hook changes what a layer gives, which an expansion over the context knows nothing "
+                "of; ask transformer(context, queries), whose layers run their hooks, or remove it for fit."
+            )
 
 
 def prompt_of(layer: object) -> str:

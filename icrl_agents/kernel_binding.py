@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from icrl_agents.kernel_matrix import OWN, check_kernel, has_score, kernel_matrix
 from icrl_agents.kernels import Kernel
-from icrl_agents.pure import check_held, depends_on_call, held, some_rows
+from icrl_agents.pure import check_held, check_hooks, depends_on_call, held, some_rows
 
 _SCORE = 1e-2
 """Differences between a score and log κ above rounding."""
@@ -25,14 +25,10 @@ def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor, *, scaled: bool = Fa
     Raises:
         TypeError: If a kernel of one's own has something else for its ``bind``, or ``score`` where that is asked.
         ValueError: If it is no function of two states, writes into them, or has another score; or if its score is
-            asked for, and hooks of the module would have to run before.
+            asked for, and hooks would have to make its weights before.
     """
-    if not scaled and has_score(kernel) and getattr(kernel, "_forward_pre_hooks", None):
-        raise ValueError(
-            "kernel: has a hook that runs before it is called, as of torch.nn.utils.prune or weight_norm, and softmax "
-            "attention asks for its score, where that does not run: weights would stay as they were. Take "
-            "torch.nn.utils.parametrize or parametrizations.weight_norm, or prune.remove it first."
-        )
+    if not scaled and has_score(kernel):
+        check_hooks("kernel", kernel)
     bind = getattr(kernel, "bind", None)
     bound = kernel if bind is None else _bound(bind, keys, mask)
     if type(kernel) in OWN:

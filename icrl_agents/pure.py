@@ -123,6 +123,17 @@ def check_held(name: str, module: nn.Module, *states: Tensor) -> None:
         )
 
 
+def check_hooks(name: str, module: object) -> None:
+    """Raises ValueError where hooks of ``torch.nn.utils`` make weights of ``module`` anew before each call of it."""
+    hooks = getattr(module, "_forward_pre_hooks", {}).values()
+    if any(type(hook).__module__.startswith("torch.nn.utils.") for hook in hooks):
+        raise ValueError(
+            f"{name}: has weights that a hook makes before each call, as of torch.nn.utils.prune or weight_norm, and "
+            "is asked by its other methods too, where they would stay as they were. Take torch.nn.utils.parametrize or "
+            "parametrizations.weight_norm, or prune.remove it first."
+        )
+
+
 def holding(module: _Module, **weights: Tensor) -> _Module:
     """Returns a copy of ``module`` that keeps these weights as they are now, and passes gradients on to them."""
     copied = object.__new__(type(module))  # copy.copy is refused by modules with parametrisations

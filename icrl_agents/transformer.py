@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.attention import KernelAttention
-from icrl_agents.blocks import Layer, check_blocks, check_mixture, prompt_of
+from icrl_agents.blocks import Layer, check_blocks, check_mixture, check_patched, prompt_of
 from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError, DivergenceWarning
@@ -127,8 +127,8 @@ class InContextTransformer(nn.Module):
         layers, distinct = self._layers, self._distinct(context)
         bases = self._bind(distinct)
         tokens, weights = self._start(distinct, None, bases)
-        before = tokens
-        increments, averages = [[] for _ in layers], []
+        check_patched(layers, tokens, distinct, weights)
+        before, increments, averages = tokens, [[] for _ in layers], []
         for depth, following in enumerate(self._run(distinct, tokens, weights)):
             before, tokens = tokens, following
             for i, (layer, steps) in enumerate(zip(layers, increments, strict=True)):

@@ -38,6 +38,7 @@ class Odd(gym.Env):
             "picture": spaces.Dict({"image": spaces.Box(0, 1, (64, 64, 3), np.float32), "at": spaces.Discrete(3)}),
             "broken": spaces.Box(-9, 9, (2,), np.float32),
             "failing": spaces.Box(-9, 9, (2,), np.float32),
+            "exiting": spaces.Box(-9, 9, (2,), np.float32),
             "sequence": spaces.Sequence(spaces.Discrete(3)),
         }[kind]
         self.kind = kind
@@ -50,6 +51,8 @@ class Odd(gym.Env):
 
     def step(self, action):
         self.t += 1
+        if self.kind == "exiting" and self.t == 7:
+            raise SystemExit
         if self.kind == "failing" and self.t == 7:
             raise RuntimeError("the simulator is gone")
         if self.kind == "broken" and self.t == 7:
@@ -182,6 +185,7 @@ def test_a_long_context_is_cut_as_truncated():
         (["icrl-test/Odd-v0", "--env-args", "kind=sequence"], "expected observations that flatten to a vector"),
         (["icrl-test/Odd-v0", "--env-args", "kind=broken"], "episode 0, step 7"),
         (["icrl-test/Odd-v0", "--env-args", "kind=failing"], "Odd-v0 fails in step() (RuntimeError: the simulator is"),
+        (["icrl-test/Odd-v0", "--env-args", "kind=exiting"], "Odd-v0 fails in step() (SystemExit: )"),
         (["icrl-test/Odd-v0", "--env-args", "kind=unmade"], "env_id: icrl-test/Odd-v0 cannot be made: no such kind"),
         (["icrl/RKHS-v0", "--max-episode-steps", "20"], "no held-out return holds 59 rewards"),
         (["CartPole-v1", "--gamma", "1"], "gamma must be a finite number in [0, 1)"),

@@ -156,9 +156,9 @@ class Encoded(torch.nn.Module):
 def test_weights_that_a_hook_makes_before_each_call_are_those_of_now_or_refused():
     kernel = DotProduct(0.3 * torch.eye(2, dtype=torch.float64))
     prune.identity(kernel, "matrix")
-    with pytest.raises(ValueError, match="has a hook that runs before it is called"):
+    with pytest.raises(ValueError, match="has weights that a hook makes before each call"):
         WeightedSoftmaxTD(kernel, 5).fit(CONTEXT)
-    with pytest.raises(ValueError, match="has a hook that runs before it is called"):
+    with pytest.raises(ValueError, match="has weights that a hook makes before each call"):
         constructions.weighted_softmax_td(kernel, 5).fit(CONTEXT)
     encoded = Encoded()
     prune.l1_unstructured(encoded.linear, "weight", 2)

@@ -122,7 +122,7 @@ class Counted(gym.Wrapper[Any, Any, Any, Any]):
     def _named(self, call: str) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # any that the environment's author may have thought of
+        except (Exception, SystemExit) as error:  # any that the environment's author may have thought of
             name = self.env.spec.id if self.env.spec else type(self.env.unwrapped).__name__
             raise ValueError(f"env_id: {name} fails in {call}() ({type(error).__name__}: {error}).") from error
 
