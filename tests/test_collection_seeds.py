@@ -216,3 +216,17 @@ def test_generators_that_a_reset_seeds_in_one_way_or_another_are_not_told_of(sou
     again = collect(Forgetful(source), num_steps=5, gamma=0.9, seed=1)
     assert torch.equal(other.states, again.states)
     assert torch.equal(one.states, other.states) == (source == "none")
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_a_vector_environment_in_workers_is_collected_from_again_as_the_first_time(shared_memory):
+    env = AsyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2, shared_memory=shared_memory)
+    try:
+        first, again = (collect_episodes(env, num_episodes=4, seed=0) for _ in range(2))
+    finally:
+        env.close()
+    single = SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 2)
+    for episodes in (first, again):
+        for one, other in zip(episodes, collect_episodes(single, num_episodes=4, seed=0), strict=True):
+            np.testing.assert_array_equal(one.observations, other.observations)
+            np.testing.assert_array_equal(one.rewards, 1.0)

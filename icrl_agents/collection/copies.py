@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from icrl_agents.collection.outcomes import (
@@ -122,7 +122,22 @@ class VectorCopies:
     def reset(self, seed: int | None) -> Sequence[Any]:
         """Starts an episode in each copy; returns the first observations."""
         self._batch, _ = arguments.returned("reset", self._env.reset(seed=seed), *RESET)
+        if _keeps_restarts(self._env):
+            self._restart_pending()
+            self._batch, _ = self._env.reset(seed=seed)
         return self._each(self._batch)
+
+    def _restart_pending(self) -> None:
+        """Steps until no copy is about to restart."""
+        space = copy.deepcopy(self._env.action_space)  # whose generator stays where it is
+        for _ in range(100):
+            _, _, terminated, truncated, _ = self._env.step(space.sample())
+            if not np.logical_or(terminated, truncated).any():
+                return
+        raise ValueError(
+            "env: an AsyncVectorEnv with shared_memory=False may keep restarts of its copies over a reset, and in 100 "
+            "steps there was none without one; make it with shared_memory=True."
+        )
 
     def restart(self, mask: np.ndarray) -> Sequence[Any]:
         """Starts an episode in the copies of ``mask (N,)``; returns the observations of all copies.
@@ -200,6 +215,16 @@ class VectorCopies:
 
     def _each(self, batch: Any) -> Sequence[Any]:  # noqa: ANN401 - a batch of any space
         return list(iterate(self._env.observation_space, batch))
+
+
+def _keeps_restarts(env: VectorEnv[Any, Any, Any]) -> bool:
+    """Whether a copy whose episode has just ended would restart in its next step although it was reset (Gymnasium 1.4).
+
+    So it is in workers that share no memory, whatever the environment was stepped by before.
+    """
+    inner = env.unwrapped
+    next_step = env.metadata["autoreset_mode"] == AutoresetMode.NEXT_STEP
+    return isinstance(inner, AsyncVectorEnv) and not inner.shared_memory and next_step
 
 
 def environments_of(env: Any) -> Sequence[gym.Env[Any, Any]]:  # noqa: ANN401 - of any kind
