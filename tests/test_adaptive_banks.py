@@ -10,7 +10,7 @@ from icrl_agents.adaptive.bank import relevant_scales
 from icrl_agents.adaptive.folds import folds
 from icrl_agents.collection import collect
 from icrl_agents.constructions import kernel_td
-from icrl_agents.context import Context
+from icrl_agents.context import Context, Episode
 from icrl_agents.control import Critic
 from icrl_agents.evaluators import KernelTD, Nystrom, OffsetCorrected, WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace, Linear
@@ -155,3 +155,14 @@ def test_the_values_of_an_adaptive_evaluator_are_differentiated_inside_of_a_tran
     found = torch.func.jacrev(lambda queries: ADAPTIVE.fit(context)(queries))(QUERIES)
     slopes = torch.func.jacrev(ADAPTIVE.fit(context))(QUERIES)
     torch.testing.assert_close(found, slopes)
+
+
+def test_episodes_that_came_out_equal_by_chance_in_a_finite_process_are_left_out_each_by_itself():
+    rng = np.random.default_rng(0)
+    walks = [rng.choice([-1.0, 1.0], size=5).cumsum() for _ in range(60)]
+    chance = Context.from_episodes([Episode(np.append(0.0, walk)[:, None], walk > 2) for walk in walks], GAMMA)
+    assert len({tuple(walk) for walk in walks}) < 40
+    assert len(folds(chance, 100)) == 60
+    far = rng.normal(size=(30, 1, 1)) + np.arange(6.0)[:, None]
+    bootstrap = [Episode(far[i], np.ones(5)) for i in rng.integers(0, 30, size=60)]
+    assert len(folds(Context.from_episodes(bootstrap, GAMMA), 100)) < 30

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 from torch import Tensor
 
 from icrl_agents.context import Context
+
+_FEW = 0.1
+"""The share of states in several different trajectories up to which equal ones are no chance."""
 
 
 def trajectories(context: Context) -> list[Tensor]:
@@ -20,7 +25,8 @@ def trajectories(context: Context) -> list[Tensor]:
 def folds(context: Context, most: int) -> list[Tensor]:
     """Returns the indices of each fold's transitions: one trajectory each, or neighbouring ones where there are more.
 
-    Equal trajectories, as of a bootstrap, count as one: none is left out while others like it are fitted on.
+    Equal trajectories, as of a bootstrap, count as one: none is left out while others like it are fitted on. Where
+    different ones go through the same states too, as in a finite process, they are taken for others of each other.
 
     Args:
         context: One context.
@@ -47,7 +53,15 @@ def _distinct(context: Context, runs: list[Tensor]) -> list[Tensor]:
     equal: dict[tuple[tuple[float, ...], ...], list[Tensor]] = {}
     for run in runs:
         equal.setdefault(tuple(map(tuple, rows[run].tolist())), []).append(run)
+    if len(equal) == len(runs) or _recur([[row[: context.dim] for row in run] for run in equal]):
+        return runs
     return [torch.cat(alike) for alike in equal.values()]
+
+
+def _recur(runs: list[list[tuple[float, ...]]]) -> bool:
+    """Whether different trajectories go through the same states, so that some may have come out equal by chance."""
+    times = Counter(state for run in runs for state in set(run))
+    return sum(count > 1 for count in times.values()) > _FEW * len(times)
 
 
 def subset(context: Context, indices: Tensor) -> Context:
