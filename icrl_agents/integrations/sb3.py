@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import warnings
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from icrl_agents.control.critic import Critic, check_evaluator
 from icrl_agents.control.defaults import default_evaluator
 from icrl_agents.control.features import Features
-from icrl_agents.control.rollout import Rollout
 from icrl_agents.value_function import Evaluator
 
 try:
     from stable_baselines3 import PPO
     from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback
     from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
-    from stable_baselines3.common.utils import obs_as_tensor
 
-    from icrl_agents.integrations.sb3_policies import ActorCnnPolicy, ActorMultiInputPolicy, ActorOnly, extracted
-    from icrl_agents.integrations.sb3_sources import are_others, source_of, stepped
+    from icrl_agents.integrations.sb3_policies import ActorCnnPolicy, ActorMultiInputPolicy, ActorOnly
+    from icrl_agents.integrations.sb3_rollouts import Assessing, Recording, has_moved
+    from icrl_agents.integrations.sb3_sources import are_others, place_of, source_of, stepped
 except ImportError as error:
     raise ImportError(
         f"icrl_agents.integrations.sb3 needs Stable-Baselines3 ({error}); install it with: pip install 'icrl[sb3]', "
@@ -60,10 +56,13 @@ class InContextPPO(PPO):
     Raises:
         TypeError: If ``evaluator`` has no ``fit``.
         ValueError: If ``window`` is not an integer ≥ 1, or is larger with a feature extractor that is trained; or if
-            discrete actions do not start at 0, from where Stable-Baselines3 counts them whatever their space says.
+            discrete actions do not start at 0, from where Stable-Baselines3 counts them whatever their space says; in
+            ``learn``, if a callback has moved ``env``, as where it evaluates in it.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {}  # filled below, by the policies of this module
+    reached: tuple[Any, list[Any]] | None = None
+    """What the environment last showed to the training, and its place then."""
 
     def __init__(
         self,
@@ -106,6 +105,7 @@ class InContextPPO(PPO):
         """Goes on in ``env``; the critic forgets transitions of another environment."""
         before = self.env
         super().set_env(env, force_reset)
+        self.reached = None
         if before is not None and stepped(before) != stepped(self.env):
             self.critic.forget()
         self._forget_another()
@@ -128,8 +128,18 @@ class InContextPPO(PPO):
     def _init_callback(self, callback: Any, progress_bar: bool = False) -> BaseCallback:  # noqa: ANN401
         given = callback if isinstance(callback, list) else [callback]
         converted = [each if isinstance(each, BaseCallback) else ConvertCallback(each) for each in given]
-        record = _Record()
-        return super()._init_callback([_Assessment(record), *converted, record], progress_bar)
+        record = Recording()
+        return super()._init_callback([Assessing(record), *converted, record], progress_bar)
+
+    def _setup_learn(self, *given: Any, **settings: Any) -> Any:  # noqa: ANN401 - what Stable-Baselines3 takes
+        if has_moved(self):  # as by an evaluation in it since: an episode begins, where it would go on from elsewhere
+            self._last_obs = None
+        begun = super()._setup_learn(*given, **settings)
+        self.reached = self._last_obs, place_of(self.env)
+        return begun
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "reached"]
 
     def train(self) -> None:
         """Updates the actor; logs the loss of the in-context values, and how often the critic diverged."""
@@ -137,89 +147,6 @@ class InContextPPO(PPO):
         errors = self.rollout_buffer.returns - self.rollout_buffer.values
         self.logger.record("train/value_loss", float(np.square(errors).mean()))
         self.logger.record("train/critic_divergences", self.critic.divergences)
-
-
-class _Record(BaseCallback):
-    """Records what ``RolloutBuffer`` forgets.
-
-    It comes behind all other callbacks, so that rewards which theirs shape in place are seen, as in the buffer. They
-    are copied before Stable-Baselines3 adds the value of a truncated episode's end to them.
-    """
-
-    def _on_rollout_start(self) -> None:
-        self.steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self.final: dict[tuple[int, int], Any] = {}
-
-    def _on_step(self) -> bool:
-        dones, infos = self.locals["dones"], self.locals["infos"]
-        cut = [bool(done and info.get("TimeLimit.truncated", False)) for done, info in zip(dones, infos, strict=True)]
-        for i in np.flatnonzero(cut):
-            if infos[i].get("terminal_observation") is None:
-                raise ValueError(
-                    f"env: copy {i} cut an episode short (TimeLimit.truncated) without a terminal_observation in its "
-                    "info, from which to bootstrap; expected what Stable-Baselines3's VecEnvs give."
-                )
-            self.final[len(self.steps), int(i)] = copy.deepcopy(infos[i]["terminal_observation"])
-        self.steps.append((self.locals["rewards"].copy(), dones & ~np.array(cut), np.array(cut)))
-        self.last = self.locals["new_obs"]
-        return True
-
-
-class _Assessment(BaseCallback):
-    """At a rollout's end has the critic assess it, before all other callbacks: they find the advantages in place.
-
-    Args:
-        record: Of the rollout.
-    """
-
-    def __init__(self, record: _Record) -> None:
-        super().__init__()
-        self._record = record
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_end(self) -> None:
-        model, record = cast(InContextPPO, self.model), self._record
-        buffer = model.rollout_buffer
-        states = self._encoded(buffer.observations, (buffer.buffer_size, buffer.n_envs))
-        following = torch.cat([states[1:], self._encoded(record.last, (1, buffer.n_envs))])
-        for (step, i), observation in record.final.items():
-            tensor, _ = model.policy.obs_to_tensor(observation)
-            following[step, i] = self._features(tensor)[0]
-        rollout = Rollout(buffer.n_envs)
-        for x, (rewards, terminated, truncated), x_next in zip(states, record.steps, following, strict=True):
-            rollout.add(x, rewards, x_next, terminated, truncated)
-        assessment = model.critic.assess(rollout.context(model.gamma))
-        if isinstance(model.policy, ActorOnly):
-            model.policy.hold_encoder()
-
-        def by_step(quantity: Tensor) -> np.ndarray:
-            return quantity.reshape(buffer.n_envs, buffer.buffer_size).T.numpy(force=True).astype(np.float32)
-
-        buffer.values, buffer.advantages = by_step(assessment.values), by_step(assessment.advantages)
-        buffer.returns = by_step(assessment.returns)
-        buffer.rewards = np.stack([rewards for rewards, _, _ in record.steps]).astype(np.float32)
-
-    def _encoded(self, observations: Any, shape: tuple[int, int]) -> Tensor:  # noqa: ANN401 - an array or a dict
-        """Features ``(*shape, d)`` of observations."""
-        spaces = self.model.observation_space
-
-        def flat(array: np.ndarray, space: Any) -> np.ndarray:  # noqa: ANN401
-            return array.reshape(shape[0] * shape[1], *space.shape)
-
-        if isinstance(observations, dict):
-            observations = {name: flat(array, spaces[name]) for name, array in observations.items()}  # type: ignore[index]
-        else:
-            observations = flat(observations, spaces)
-        features = self._features(obs_as_tensor(observations, self.model.device))
-        return features.reshape(*shape, -1)
-
-    def _features(self, observations: Any) -> Tensor:  # noqa: ANN401
-        policy = cast(InContextPPO, self.model).policy
-        policy.set_training_mode(False)
-        with torch.no_grad():
-            return extracted(policy, observations, policy.pi_features_extractor)
 
 
 InContextPPO.policy_aliases = {

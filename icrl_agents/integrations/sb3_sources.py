@@ -29,6 +29,12 @@ def stepped(env: Any) -> list[int]:  # noqa: ANN401 - a VecEnv
     return [id(each.env if isinstance(each, Monitor) else each) for each in copies]
 
 
+def place_of(env: Any) -> list[Any]:  # noqa: ANN401 - a VecEnv
+    """What Stable-Baselines3's own VecEnvs keep of their last steps and resets: after further ones, other objects."""
+    own = vars(env.unwrapped)
+    return [*own.get("reset_infos", ()), *own.get("buf_infos", ())]
+
+
 def source_of(env: Any) -> Source:  # noqa: ANN401 - a VecEnv, or None
     """The source of what ``env`` steps; its copies count once, and of those in workers there are only names."""
     if env is None:

@@ -1,0 +1,107 @@
+"""An environment that is moved between two steps of the training: no row goes from one episode to another."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from icrl_agents.evaluators import WeightedSoftmaxTD
+from icrl_agents.kernels import Laplace
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+from icrl_agents.integrations.sb3 import InContextPPO
+
+
+class Ascent(gym.Env):
+    """Goes up by 1 at each step, from some place between 0 and 1, eight times."""
+
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,), np.float64), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.uniform(size=1)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.place = self.place + 1.0
+        return self.place.copy(), 1.0, False, bool(self.place[0] > 8.0), {}
+
+
+class Resets(BaseCallback):
+    """Resets the environment of the training at the end of each rollout, and says so or not."""
+
+    def __init__(self, says_so):
+        super().__init__()
+        self.says_so = says_so
+
+    def _on_step(self):
+        return True
+
+    def _on_rollout_end(self):
+        shown = self.training_env.reset()
+        if self.says_so:
+            self.model._last_obs = shown
+
+
+def trained_in(env):
+    evaluator = WeightedSoftmaxTD(Laplace(0.5), num_sweeps=5)
+    return InContextPPO("MlpPolicy", env, evaluator, n_steps=20, batch_size=10, n_epochs=1, device="cpu", seed=0)
+
+
+def copies(kind=DummyVecEnv, number=2):
+    return make_vec_env(Ascent, number, seed=0, vec_env_cls=kind)
+
+
+def all_rows_ascend(model):
+    context = model.critic._batches[-1]
+    return np.allclose((context.next_states - context.states).numpy(), 1.0)
+
+
+@pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv])
+def test_a_callback_that_evaluates_in_the_environment_of_the_training_is_refused(kind):
+    env, other = copies(kind), copies(kind)
+    try:
+        model = trained_in(env)
+        model.learn(80, callback=EvalCallback(other, eval_freq=5, n_eval_episodes=1, verbose=0))
+        assert all_rows_ascend(model)
+        with pytest.raises(
+            ValueError, match="callback: expected the callbacks to leave the environment of the training"
+        ):
+            model.learn(80, callback=EvalCallback(env, eval_freq=5, n_eval_episodes=1, verbose=0))
+    finally:
+        env.close()
+        other.close()
+
+
+def test_a_reset_between_rollouts_is_refused_unless_the_model_is_told_of_it():
+    model = trained_in(copies())
+    model.learn(80, callback=Resets(says_so=True))
+    assert all_rows_ascend(model)
+    with pytest.raises(ValueError, match="callback: expected the callbacks to leave the environment of the training"):
+        model.learn(80, callback=Resets(says_so=False))
+
+
+@pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv])
+def test_a_training_goes_on_with_a_new_episode_where_the_environment_was_evaluated_in_meanwhile(kind, tmp_path):
+    env = copies(kind)
+    try:
+        model = trained_in(env).learn(40)
+        shown = model._last_obs
+        model.learn(40, reset_num_timesteps=False)
+        assert all_rows_ascend(model)
+        assert model.critic._batches[-1].states[0] == shown[0]  # where nothing has moved it, its episode goes on
+        evaluate_policy(model, env, n_eval_episodes=1)
+        env.step(np.zeros(2, dtype=int))
+        model.learn(40, reset_num_timesteps=False)
+        assert all_rows_ascend(model)
+        model.save(tmp_path / "model.zip")
+        model = InContextPPO.load(tmp_path / "model.zip", env=env).learn(40, reset_num_timesteps=False)
+        assert all_rows_ascend(model)
+    finally:
+        env.close()
