@@ -1,5 +1,6 @@
 """What control loops are given that is of an unusual kind: random streams, value functions."""
 
+import copy
 from dataclasses import replace
 
 import gymnasium as gym
@@ -43,6 +44,42 @@ def test_an_environment_with_an_old_random_stream_is_trained_in_and_a_callback_t
     run(lambda env: None)
     with pytest.raises(ValueError, match="on_update: expected it to leave env alone"):
         run(lambda env: env.step(0))
+
+
+class Corridor(gym.Env):
+    """Cells in a row, without chance."""
+
+    observation_space, action_space = gym.spaces.Box(-9.0, 9.0, (1,)), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = np.zeros(1, np.float32)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.place = np.clip(self.place + 2 * action - 1, -4, 4).astype(np.float32)
+        return self.place.copy(), float(self.place[0]), False, False, {}
+
+
+@pytest.mark.parametrize("copies", [None, 2])
+def test_a_callback_that_moves_an_environment_without_chance_is_refused_and_one_that_moves_another_is_not(copies):
+    def run(use):
+        env = Corridor() if copies is None else gym.vector.SyncVectorEnv([Corridor] * copies)
+        settings = PPOConfig(rollout_steps=8, epochs=1, hidden=(4,))
+        ppo(env, LSTD(0.1), total_steps=16, seed=0, config=settings, on_update=lambda *_: use(env))
+        assert (Corridor.reset, Corridor.step) == methods
+
+    def walk(env):
+        env.reset()
+        env.step(env.action_space.sample())
+
+    methods = Corridor.reset, Corridor.step
+    for right in (lambda env: walk(Corridor()), lambda env: walk(copy.deepcopy(env)), lambda env: None):
+        run(right)
+    wrong = [lambda env: env.step(env.action_space.sample()), walk]
+    for use in wrong if copies is None else [*wrong, lambda env: walk(env.envs[1])]:
+        with pytest.raises(ValueError, match="on_update: expected it to leave env alone"):
+            run(use)
 
 
 def test_differential_values_make_no_advantages():

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,6 +15,7 @@ from icrl_agents.control.actor import Actor
 from icrl_agents.control.collector import Batch, Collector, EpisodeEnd
 from icrl_agents.control.critic import Critic
 from icrl_agents.control.features import Features
+from icrl_agents.control.telling import tell
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
 from icrl_agents.machine import one_thread
@@ -150,7 +150,7 @@ def ppo(
     with one_thread():
         while collector.steps < total_steps:
             if on_update is not None:
-                _tell(on_update, collector.steps, actor, env)
+                tell(on_update, collector.steps, actor, env)
             streams = global_streams()
             batch = collector.collect(actor, config.rollout_steps, config.gamma, generator)
             warn_of_global_draws(streams, seed, stacklevel=2)
@@ -168,29 +168,6 @@ def _checked(config: PPOConfig | None, on_update: object) -> PPOConfig:
     if on_update is not None and not callable(on_update):
         raise TypeError(f"on_update must be a callable (steps, actor) -> None, or None; got {on_update!r}.")
     return PPOConfig() if config is None else config
-
-
-def _tell(on_update: Callable[[int, Actor], None], steps: int, actor: Actor, env: Any) -> None:  # noqa: ANN401
-    """Calls ``on_update``; raises ValueError if random streams show that it has moved ``env``."""
-
-    def streams() -> str:
-        found = env.np_random  # of a vector environment perhaps those of its copies
-        return repr([_state(each) for each in (found if isinstance(found, tuple) else (found,))])
-
-    before = streams()
-    on_update(steps, actor)
-    if streams() != before:
-        raise ValueError(
-            "on_update: expected it to leave env alone, whose episode is running, but it has reset it or made steps; "
-            "evaluate the actor in another environment."
-        )
-
-
-def _state(stream: Any) -> Any:  # noqa: ANN401
-    """Where a stream of NumPy's is, of an old or new kind; None of anything else."""
-    if isinstance(stream, np.random.RandomState):
-        return stream.get_state()
-    return getattr(getattr(stream, "bit_generator", None), "state", None)
 
 
 def _improve(
