@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from icrl_agents import kernels
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
+from icrl_agents.blocks import check_mixture
 from icrl_agents.files import at_home, check_writable, unfinished, write_together
 from icrl_agents.layers import (
     DualHeadLayer,
@@ -56,12 +57,15 @@ def save(transformer: InContextTransformer, folder: str | Path) -> None:
 
     Raises:
         OSError: If the folder cannot be written, or others do so again and again at the same time.
-        ValueError: If the transformer could not be rebuilt: a kernel is not one of ``icrl_agents.kernels``, or a
-            weight is not finite or out of range; or if the folder has the ``config.json`` of something else, such as
-            a study's. Nothing is written then.
+        ValueError: If the transformer could not be rebuilt: it or a kernel is of a class of one's own, it has a weight
+            that is none of its layers', or one that is not finite or out of range; or if the folder has the
+            ``config.json`` of something else, such as a study's. Nothing is written then.
     """
     folder = at_home(folder)
     _check_replaceable(folder)
+    if (kind := type(transformer)) is not InContextTransformer:
+        raise ValueError(f"transformer: a {kind.__name__} would be read as an InContextTransformer; save state_dict().")
+    check_mixture(list(transformer.blocks))
     config = {
         "format": FORMAT,
         "icrl": version("icrl"),
@@ -76,7 +80,9 @@ def save(transformer: InContextTransformer, folder: str | Path) -> None:
                 "too far; the kernel does not depend on its sign, so take length_scale.abs_() before."
             )
     _check_numbers("transformer", tensors)
-    _build(folder / CONFIG, config, tensors)
+    rebuilt = _build(folder / CONFIG, config, tensors).state_dict()
+    if further := [name for name in tensors if name not in rebuilt]:
+        raise ValueError(f"transformer: has {', '.join(further)} besides weights of its layers; save state_dict().")
     weights = safetensors.torch.save(tensors)
     config["sha256"] = _digest(weights, config)
     check_writable(folder)

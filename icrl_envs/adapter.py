@@ -13,6 +13,7 @@ from gymnasium import spaces
 from icrl_envs import arguments
 from icrl_envs.comparison import Held, Task, equal
 from icrl_envs.process import Process
+from icrl_envs.settings import Setting
 
 STEP = "next_state", "reward", "terminated"
 """What ``sample_step`` of a process returns."""
@@ -53,6 +54,7 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012 (declared so by Gymnasium)
+    task_seed = Setting()
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class ProcessEnv(gym.Env[np.ndarray, np.int64]):
         process = self.process if task_seed is None else self._drawn(task_seed)
         super().reset(seed=seed)
         self.process = process
-        self.task_seed = self.task_seed if task_seed is None else task_seed
+        vars(self)["task_seed"] = self.task_seed if task_seed is None else task_seed
         self._state = copy.deepcopy(process.sample_start(self.np_random))  # whose steps may write into it
         self._running = True
         observation = process.observe(self._state)

@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from icrl_envs.random_streams import policy_stream
+from icrl_envs.settings import Setting
 from icrl_envs.trained import check_trained
 
 ActionFunction = Callable[[Any, np.random.Generator], Any]
@@ -44,6 +45,8 @@ class FixedPolicy(gym.Wrapper[Any, np.int64, Any, Any], gym.utils.RecordConstruc
         >>> reward, terminated
         (1.0, False)
     """
+
+    policy = Setting()
 
     def __init__(self, env: gym.Env[Any, Any], policy: Any) -> None:  # noqa: ANN401 (see Args)
         """Find out how the policy is asked; it is not asked yet."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from torch.nn.utils import prune
 
 from icrl_agents import checkpoint, constructions, kernels
 from icrl_agents.transformer import InContextTransformer
@@ -212,3 +213,27 @@ def test_a_pickle_in_disguise_is_refused_and_its_code_is_not_run(tmp_path):
     assert not fuse.exists()
     pickle.loads(bombs[0])
     assert fuse.exists()
+
+
+class Doubled(InContextTransformer):
+    def forward(self, context, queries):
+        return 2 * super().forward(context, queries)
+
+
+def test_what_could_not_be_read_back_is_not_saved(tmp_path):
+    def transformer():
+        return constructions.weighted_softmax_td(kernels.RBF(0.5), 3)
+
+    scaled, extended, pruned = transformer(), transformer(), transformer()
+    scaled.scale = torch.nn.Parameter(torch.ones(()))
+    extended.blocks[0].head = torch.nn.Linear(2, 2)
+    prune.identity(pruned.blocks[0], "value_weights")
+    for each, message in (
+        (scaled, "has scale besides weights of its layers"),
+        (extended, r"has blocks\.0\.head\.weight, blocks\.0\.head\.bias besides"),
+        (pruned, r"has weights that a hook makes .* or prune\.remove it first"),
+        (Doubled(transformer().blocks, 3), "a Doubled would be read as an InContextTransformer"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            each.save_pretrained(tmp_path / "model")
+    assert not (tmp_path / "model").exists()

@@ -13,6 +13,7 @@ from icrl_agents.layers import (
     DualHeadLayer,
     FullAttentionLayer,
     LinearAttentionLayer,
+    MultiheadLayer,
     TemporalShiftLayer,
     export_multihead_attention,
 )
@@ -208,3 +209,14 @@ def test_a_forward_hook_that_changes_a_layer_is_heeded_by_the_forward_pass_and_r
         transformer.fit(context)
     patched.remove()
     torch.testing.assert_close(transformer.fit(context)(context.states), expected)
+
+
+def test_an_attention_that_adds_keys_or_drops_weights_is_refused_when_made_and_later():
+    with pytest.raises(ValueError, match="add_bias_kv=True"):
+        MultiheadLayer(torch.nn.MultiheadAttention(5, 1, bias=False, add_bias_kv=True, batch_first=True))
+    layer = export_multihead_attention(shift(), 2)
+    transformer, context = InContextTransformer([layer], 2), Context(torch.eye(2), [1.0, 0.0], [0.9, 0.0], torch.eye(2))
+    transformer.blocks[0].attention.dropout = 0.5
+    for ask in (transformer.fit, lambda each: transformer(each, torch.eye(2))):
+        with pytest.raises(ValueError, match=r"dropout=0\.5"):
+            ask(context)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from icrl_agents.arrays import as_tensor, check_kind, finite, floating
 from icrl_agents.context import Context
 from icrl_agents.kernels import RBF
+from icrl_agents.notices import warn
 from icrl_envs import arguments
 
 LIFTED = 2
 """How many rows lifting adds."""
+
+LARGEST_ROUNDING = 1e-3
+"""By how much rounding may move the scores of lifted features, and so attention relative to itself, without a word."""
 
 
 def lifted_features(states: Tensor, length_scale: float | Tensor = 1.0, centre: Tensor | float = 0.0) -> Tensor:
@@ -80,3 +86,19 @@ def context_lift(context: Context, kernel: RBF) -> tuple[Tensor, Tensor]:
     count = context.mask.sum(-1).clamp(min=1)[..., None, None]
     centre = context.states.masked_fill(~context.mask[..., None], 0.0).sum(-2, keepdim=True) / count
     return (centre.new_ones(()) if scale is None else scale.to(centre)), centre
+
+
+def check_digits(lift: tuple[Tensor, Tensor] | None, features: Tensor) -> None:
+    """Warns where the squares of lifted ``features`` are so large that rounding them moves the scores."""
+    if lift is None or features.numel() == 0:
+        return
+    largest = float(features.detach()[..., -2].amax())
+    moved = largest * torch.finfo(features.dtype).eps
+    if moved > LARGEST_ROUNDING:
+        warn(
+            f"states lie up to {math.sqrt(2 * largest):.3g} length scales from the mean of their context, where lifted "
+            f"features in {features.dtype} move scores by about {moved:.1g}: take a float64 context, or the layer that "
+            "was exported, which computes distances.",
+            RuntimeWarning,
+            stacklevel=2,
+        )

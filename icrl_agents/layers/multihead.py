@@ -18,14 +18,10 @@ from icrl_agents.arrays import fold
 from icrl_agents.attention import BoundAttention, SoftmaxAttention
 from icrl_agents.context import Context
 from icrl_agents.kernels import RBF, DotProduct, Exponential
-from icrl_agents.layers.lifting import LIFTED, context_lift, lifted_features, lifted_score
+from icrl_agents.layers.lifting import LIFTED, check_digits, context_lift, lifted_features, lifted_score
 from icrl_agents.layers.memory import TemporalShiftLayer, td_step_size
 from icrl_agents.magnitudes import for_products
-from icrl_agents.notices import warn
 from icrl_agents.prompt import MEMORY, memory_tokens, route
-
-LARGEST_ROUNDING = 1e-3
-"""By how much rounding may move the scores of lifted features, and so attention relative to itself, without a word."""
 
 
 class MultiheadLayer(nn.Module):
@@ -66,25 +62,19 @@ class MultiheadLayer(nn.Module):
 
     def __init__(self, attention: nn.MultiheadAttention, lift: RBF | None = None) -> None:
         super().__init__()
-        if attention.num_heads != 1 or not attention.batch_first or attention.in_proj_bias is not None:
-            raise ValueError(f"attention: expected one head, batch_first=True and bias=False, got {attention!r}.")
-        if not attention._qkv_same_embed_dim or attention.add_zero_attn or attention.dropout > 0:
-            raise ValueError(
-                "attention: expected keys and values of the queries' dimension, add_zero_attn=False and dropout=0, got "
-                f"kdim={attention.kdim}, vdim={attention.vdim}, add_zero_attn={attention.add_zero_attn} and "
-                f"dropout={attention.dropout}."
-            )
+        _check_form(attention)
         self.attention, self.lift = attention, lift
 
     def tokens(self, context: Context, queries: Tensor) -> Tensor:
         """The prompt of this layer, columns [φ; R; u; v], ``(*batch, columns, width)``."""
+        _check_form(self.attention)
         dim = self.attention.embed_dim - MEMORY - (0 if self.lift is None else LIFTED)
         if context.dim != dim:
             raise ValueError(f"context: expected dimension {dim}, that of the weights, got {context.dim}.")
         tokens = memory_tokens(context, queries)
         lift = None if self.lift is None else context_lift(context, self.lift)
         features = _lifted(lift, tokens[..., :-MEMORY])
-        _check_digits(lift, features)
+        check_digits(lift, features)
         return torch.cat([features, tokens[..., -MEMORY:]], dim=-1)
 
     def bind(self, context: Context) -> BoundAttention:
@@ -127,7 +117,7 @@ class MultiheadLayer(nn.Module):
         mask: Tensor,
     ) -> Tensor:
         queries, keys = (_lifted(lift, states) for states in (queries, keys))
-        _check_digits(lift, queries)
+        check_digits(lift, queries)
         queries, keys = (functional.pad(each, (0, MEMORY)) for each in (queries, keys))
         return self._attend(held, queries, keys, mask)[1]
 
@@ -161,6 +151,19 @@ class MultiheadLayer(nn.Module):
         return found, weights
 
 
+def _check_form(attention: nn.MultiheadAttention) -> None:
+    """Raises ValueError of another form, such as one that adds keys of its own, or whose dropout was set later."""
+    if attention.num_heads != 1 or not attention.batch_first or attention.in_proj_bias is not None:
+        raise ValueError(f"attention: expected one head, batch_first=True and bias=False, got {attention!r}.")
+    further = attention.add_zero_attn or attention.bias_k is not None or attention.bias_v is not None
+    if not attention._qkv_same_embed_dim or further or attention.dropout > 0:
+        raise ValueError(
+            "attention: expected keys and values of the queries' dimension, add_zero_attn=False, add_bias_kv=False and "
+            f"dropout=0, got kdim={attention.kdim}, vdim={attention.vdim}, add_zero_attn={attention.add_zero_attn}, "
+            f"add_bias_kv={attention.bias_k is not None} and dropout={attention.dropout}."
+        )
+
+
 class _Bilinear(NamedTuple):
     """The kernel exp(x̃ᵀBx̃′) of features x̃ that may be lifted."""
 
@@ -178,22 +181,6 @@ class _Bilinear(NamedTuple):
 def _lifted(lift: tuple[Tensor, Tensor] | None, states: Tensor) -> Tensor:
     """The features of ``states``, lifted where there are a length scale and a centre to do it with."""
     return states if lift is None else lifted_features(states, *(part.to(states) for part in lift))
-
-
-def _check_digits(lift: tuple[Tensor, Tensor] | None, features: Tensor) -> None:
-    """Warns where the squares of lifted ``features`` are so large that rounding them moves the scores."""
-    if lift is None or features.numel() == 0:
-        return
-    largest = float(features.detach()[..., -2].amax())
-    moved = largest * torch.finfo(features.dtype).eps
-    if moved > LARGEST_ROUNDING:
-        warn(
-            f"states lie up to {math.sqrt(2 * largest):.3g} length scales from the mean of their context, where lifted "
-            f"features in {features.dtype} move scores by about {moved:.1g}: take a float64 context, or the layer that "
-            "was exported, which computes distances.",
-            RuntimeWarning,
-            stacklevel=2,
-        )
 
 
 def export_multihead_attention(layer: TemporalShiftLayer, dim: int) -> MultiheadLayer:

@@ -18,6 +18,7 @@ from icrl_envs.metaworld.observations import OBSERVATIONS, observation_space, ob
 from icrl_envs.metaworld.pictures import CAMERAS, picture
 from icrl_envs.metaworld.simulator import Simulator, build_simulator
 from icrl_envs.metaworld.snapshots import Snapshot
+from icrl_envs.settings import Setting
 
 Step = tuple[np.ndarray, float, bool, bool, dict[str, Any]]
 
@@ -84,6 +85,8 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 80}  # noqa: RUF012 (declared so by Gymnasium)
 
+    domain, observation, goal_visible, reward_version, split, task_seed = (Setting() for _ in range(6))
+    max_episode_steps, camera, width, height = (Setting() for _ in range(4))
     _of_the_task: tuple[str, ...] = "domain", "observation", "goal_visible", "reward_version", "split", "task_seed"
     _arguments: tuple[str, ...] = (*_of_the_task, "max_episode_steps", "render_mode", "camera", "width", "height")
     _streams: tuple[str, ...] = ("_np_random", "_np_random_seed")
@@ -149,7 +152,8 @@ class MetaWorldEnv(gym.Env[np.ndarray, ArrayLike]):
         task_seed, index = checks.reset_options(options, self.split)
         self._reseed(seed)
         if task_seed is not None:
-            self.task_seed, self.goals = task_seed, split_goals(self.domain, self.split, task_seed)
+            vars(self)["task_seed"] = task_seed
+            self.goals = split_goals(self.domain, self.split, task_seed)
         if self.goals is None:
             self._episode.begin_anywhere(self.np_random)
             return self._observe(), {}

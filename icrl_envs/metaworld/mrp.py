@@ -11,6 +11,7 @@ from icrl_envs.metaworld.domains import noise_scale
 from icrl_envs.metaworld.env import MetaWorldEnv, Step
 from icrl_envs.metaworld.policies import scripted_policy
 from icrl_envs.random_streams import policy_stream
+from icrl_envs.settings import Setting
 
 
 class MetaWorldMRPEnv(MetaWorldEnv):
@@ -49,6 +50,7 @@ class MetaWorldMRPEnv(MetaWorldEnv):
     * v0: first version, on MetaWorld v3 domains.
     """
 
+    noise, noise_scale = Setting(), Setting()
     _arguments = ("noise", *MetaWorldEnv._arguments)
     _streams = ("_policy_stream", *MetaWorldEnv._streams)
 
