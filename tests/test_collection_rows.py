@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from icrl_agents.collection import collect, collect_episodes
 from icrl_agents.control import ppo
@@ -181,6 +181,26 @@ def test_a_final_observation_in_info_is_no_restart_where_it_is_the_one_returned_
     if around is gym.Wrapper or name == "terminal_observation":
         copies = collect_episodes(SyncVectorEnv([make]), num_episodes=2, seed=0)
         np.testing.assert_array_equal(copies[0].observations, single[0].observations)
+
+
+@pytest.mark.parametrize(("wrapper", "name"), [("NormalizeObservation", "obs_rms"), ("NormalizeReward", "return_rms")])
+@pytest.mark.parametrize("kind", [SyncVectorEnv, AsyncVectorEnv])
+def test_copies_that_are_standardised_by_scales_of_their_own_are_told_of(wrapper, name, kind):
+    env = kind([lambda: getattr(gym.wrappers, wrapper)(gym.make("Pendulum-v1"))] * 2)
+    try:
+        env.reset(seed=0)
+        for _ in range(9):
+            env.step(env.action_space.sample())
+        env.set_attr("update_running_mean", False)
+        for run in (partial(collect, gamma=0.9), collect_episodes):
+            with pytest.warns(UserWarning, match=f"env: its copies are each standardised by {name} of their") as told:
+                run(env, num_steps=3, seed=0)
+            assert [each.filename for each in told] == [__file__]
+        collect(env, num_steps=3, seed=0, gamma=0.9, stack=True)  # one context each
+        env.set_attr(name, env.get_attr(name)[0])
+        collect(env, num_steps=3, seed=0, gamma=0.9)
+    finally:
+        env.close()
 
 
 class Older(gym.Env):

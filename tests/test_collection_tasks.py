@@ -197,6 +197,7 @@ def test_scales_that_go_on_running_in_workers_are_told_of():
         collect(env, num_steps=3, gamma=0.9, seed=0)
     assert warned[0].filename == __file__
     env.set_attr("update_running_mean", False)
+    env.set_attr("obs_rms", env.get_attr("obs_rms")[0])
     collect(env, num_steps=3, gamma=0.9, seed=0)
     env.close()
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from icrl_agents.collection.copies import OneCopy, VectorCopies, copies_of
 from icrl_agents.collection.recorder import Recorder, flattening, rows_of
-from icrl_agents.collection.scales import warn_of_more_seen, warn_of_running_scales
+from icrl_agents.collection.scales import scales_of, warn_of_more_seen, warn_of_running_scales, warn_of_several_scales
 from icrl_agents.collection.seeds import held_streams, warn_of_equal_workers, warn_of_unseeded_draws
 from icrl_agents.collection.tasks import are_different_tasks
 from icrl_agents.context import Context
@@ -77,9 +77,11 @@ def collect(
         raise ValueError(
             f"num_episodes: expected one or more for each of {copies.num_envs} copies to stack, got {num_episodes}."
         )
+    scales = scales_of(env)
     by_copy = _run(copies, num_steps, num_episodes, seed, policy, max_episode_steps)
     if stack:
         return Context.stack([_context_of_copy(i, episodes, gamma) for i, episodes in enumerate(by_copy)])
+    warn_of_several_scales(env, scales, stacklevel=2)
     return Context.from_episodes([episode for episodes in by_copy for episode in episodes], gamma)
 
 
@@ -125,7 +127,9 @@ def collect_episodes(
         ValueError: If a number is out of range, not exactly one of ``num_steps`` and ``num_episodes`` is given, the
             observations are pixels, an action does not fit the action space, or an episode does not end.
     """
-    by_copy = _run(copies_of(env), num_steps, num_episodes, seed, policy, max_episode_steps, keep_actions)
+    copies, scales = copies_of(env), scales_of(env)
+    by_copy = _run(copies, num_steps, num_episodes, seed, policy, max_episode_steps, keep_actions)
+    warn_of_several_scales(env, scales, stacklevel=2)
     return [episode for episodes in by_copy for episode in episodes]
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from gymnasium.vector import AsyncVectorEnv
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from icrl_agents.collection.copies import environments_of
+
+_HAS = "has_wrapper_attr"
 
 
 def warn_of_running_scales(env: Any) -> list[Any]:  # noqa: ANN401 - of any kind, below its wrappers too
@@ -19,7 +22,7 @@ def warn_of_running_scales(env: Any) -> list[Any]:  # noqa: ANN401 - of any kind
     inner = env.unwrapped
     for name in filter(None, [_running(each) for each in (env, *environments_of(env))]):
         _warn(name)
-    if not isinstance(inner, AsyncVectorEnv) or not all(inner.call("has_wrapper_attr", "update_running_mean")):
+    if not isinstance(inner, AsyncVectorEnv) or not all(inner.call(_HAS, "update_running_mean")):
         return []
     if any(inner.get_attr("update_running_mean")):
         _warn("a wrapper of its copies")
@@ -33,8 +36,41 @@ def warn_of_more_seen(env: Any, before: list[Any]) -> None:  # noqa: ANN401 - of
         _warn("an inner wrapper of its copies")
 
 
+def scales_of(env: Any) -> dict[str, list[tuple[bytes, bytes]]]:  # noqa: ANN401 - of any kind
+    """Mean and variance by which each copy of ``env`` standardises observations and rewards, where all do."""
+    inner = env.unwrapped
+    if not isinstance(inner, (SyncVectorEnv, AsyncVectorEnv)):
+        return {}
+    kinds = [name for name in ("obs_rms", "return_rms") if all(inner.call(_HAS, name))]
+    return {name: [(_bytes(each, "mean"), _bytes(each, "var")) for each in inner.get_attr(name)] for name in kinds}
+
+
+def warn_of_several_scales(env: Any, before: dict[str, Any], stacklevel: int) -> None:  # noqa: ANN401 - of any kind
+    """Warns if copies are each standardised by statistics of their own, which are those of ``before`` and differ.
+
+    Args:
+        env: An environment or vector environment.
+        before: What ``scales_of`` gave. Of what goes on running the functions above tell.
+        stacklevel: As of ``warnings.warn``, from the caller.
+    """
+    for name, scales in scales_of(env).items():
+        if len(set(scales)) > 1 and scales == before.get(name):
+            what = "observation" if name == "obs_rms" else "reward"
+            warnings.warn(
+                f"env: its copies are each standardised by {name} of their own, so that one {what} is another number "
+                f"in each; let them have the same, env.set_attr({name!r}, env.get_attr({name!r})[0]), or standardise "
+                "all of them at once, as the wrappers in gymnasium.wrappers.vector do.",
+                UserWarning,
+                stacklevel=stacklevel + 1,
+            )
+
+
+def _bytes(scale: Any, name: str) -> bytes:  # noqa: ANN401 - RunningMeanStd, or something of a wrapper of one's own
+    return np.asarray(getattr(scale, name, 0.0)).tobytes()
+
+
 def _seen(inner: AsyncVectorEnv) -> list[Any]:
-    kinds = [name for name in ("obs_rms", "return_rms") if all(inner.call("has_wrapper_attr", name))]
+    kinds = [name for name in ("obs_rms", "return_rms") if all(inner.call(_HAS, name))]
     return [getattr(statistics, "count", None) for name in kinds for statistics in inner.get_attr(name)]
 
 
