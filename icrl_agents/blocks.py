@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -57,9 +58,16 @@ def check_blocks(blocks: Sequence[nn.Module]) -> None:
 def check_mixture(blocks: Sequence[nn.Module]) -> None:
     """Raises ValueError if blocks read different prompts, or features as they were before other blocks wrote there.
 
-    Or if hooks make weights of a block, which is asked by other methods than its forward pass too.
+    Or if hooks make weights of a block, or a class of one's own overrides its forward pass alone: blocks are asked by
+    other methods too.
     """
     for block in blocks:
+        own = overridden(block)
+        if "forward" in own and not {"messages", "expands"} & own and getattr(block, "expands", True):
+            raise ValueError(
+                f"blocks: {type(block).__name__} overrides forward alone, and fit takes the increments of messages; "
+                "override both, or set expands = False, with which queries run through the layers."
+            )
         for part in (block, getattr(block, "attention", None)):
             check_hooks("blocks", part)
     if len(blocks) == 1:
@@ -68,12 +76,25 @@ def check_mixture(blocks: Sequence[nn.Module]) -> None:
     if len(prompts) > 1:
         raise ValueError(f"blocks: expected layers that read the same kind of prompt, got {' and '.join(prompts)}.")
     writing = [block for block in blocks if not getattr(block, "expands", True)]
-    reading = [block for block in blocks if getattr(block, "weighted", False)]
+    reading = [block for block in blocks if is_weighted(block)]
     if writing and reading:
         raise ValueError(
             f"blocks: a {type(writing[0]).__name__} may write into the features, whose attention a "
             f"{type(reading[0]).__name__} computes once, before the first layer; expected layers of one kind."
         )
+
+
+def overridden(layer: object) -> set[str]:
+    """What a class of one's own that inherits a layer of this package defines anew."""
+    inherits = itertools.takewhile(lambda kind: not kind.__module__.startswith("icrl_agents."), type(layer).__mro__)
+    kinds = list(inherits)
+    return set() if kinds[-1:] == [object] else {name for kind in kinds for name in vars(kind)}
+
+
+def is_weighted(layer: object) -> bool:
+    """Whether a layer may read equal states once: of a class of one's own that changes what it sends, if it says so."""
+    own = overridden(layer)
+    return bool(getattr(layer, "weighted", False)) and ("weighted" in own or not {"forward", "messages"} & own)
 
 
 def check_patched(layers: Sequence[Layer], tokens: Tensor, context: Context, weights: Sequence[Tensor]) -> None:

@@ -29,8 +29,9 @@ def warn_of_global_draws(before: tuple[Any, ...], seed: int | None, stacklevel: 
     if seed is not None and global_streams()[: len(before)] != before:  # an accelerator may be in use since then
         warnings.warn(
             f"seed: {seed} does not decide the result, since the environment or the policy draws from the global "
-            "generator of NumPy, Python or torch (unless reset seeds that with it); let the environment draw from "
-            "self.np_random after super().reset(seed=seed) in its reset, and the policy from the rng that it is given.",
+            "generator of NumPy, Python or torch (unless another thread does, or reset seeds that with it); let the "
+            "environment draw from self.np_random after super().reset(seed=seed) in its reset, and the policy from the "
+            "rng that it is given.",
             UserWarning,
             stacklevel=stacklevel + 1,
         )

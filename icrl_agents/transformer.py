@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.attention import KernelAttention
-from icrl_agents.blocks import Layer, check_blocks, check_mixture, check_patched, prompt_of
+from icrl_agents.blocks import Layer, check_blocks, check_mixture, check_patched, is_weighted, prompt_of
 from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError, DivergenceWarning
@@ -180,7 +180,7 @@ class InContextTransformer(nn.Module):
 
     def _distinct(self, context: Context) -> Context:
         """The context, its equal states kept once where all layers can read it so and that pays."""
-        return cast(Context, weighted(context)) if all(getattr(x, "weighted", False) for x in self.blocks) else context
+        return cast(Context, weighted(context)) if all(map(is_weighted, self.blocks)) else context
 
     def _bind(self, context: Context) -> list[Basis]:
         return [layer.bind(context) for layer in self._layers]
