@@ -12,6 +12,8 @@ LARGEST_PRODUCT = 1e2
 
 _WHOLE = 2.0**24
 """Up to which float32 holds all whole numbers."""
+_COARSE = 2.0**-21
+"""Four units in the last place of float32."""
 
 
 def widened(x: Tensor) -> Tensor:
@@ -83,11 +85,13 @@ def resolution(x: Tensor) -> Tensor:
     """By what share of it a number of each column of ``x (*batch, n, d)`` was rounded, ``(*batch, 1, d)``.
 
     As much as float32 does where that holds all of them, whatever their type is by now, such as observations in a
-    float64 context; but for numbers that half precision holds as well: 0.5 or whole ones were not rounded.
+    float64 context; but for numbers that half precision holds as well, whole ones, and steps of a grid much coarser
+    than the rounding of the largest: 0.5 or 500,000.25 were not rounded.
     """
     x = x.detach()
     narrow = (x.float().to(x) == x).all(-2, keepdim=True)
-    exact = (x.half().to(x) == x) | ((x.round() == x) & (x.abs() <= _WHOLE))
+    grid = _COARSE * near_power_of_two(x.abs().amax(-2, keepdim=True)) if x.shape[-2] else 1.0
+    exact = (x.half().to(x) == x) | ((x.round() == x) & (x.abs() <= _WHOLE)) | ((x / grid).round() * grid == x)
     own = torch.full_like(narrow, torch.finfo(x.dtype).eps, dtype=x.dtype)
     return torch.where(narrow & ~exact.all(-2, keepdim=True), torch.finfo(torch.float32).eps, own)
 

@@ -102,6 +102,10 @@ def test_numbers_that_half_precision_holds_were_not_rounded():
     columns = torch.tensor([[0.5, 0.1, np.float32(0.1), 1e6], [1.0, 0.2, np.float32(0.2), 0.5]], dtype=torch.float64)
     assert resolution(columns).tolist() == [[double, double, single, double]]
     assert resolution(columns.float()).tolist() == [[single] * 4]
+    grid, steps = torch.arange(50, dtype=torch.float64)[:, None] % 9 * 0.25 + 500_000.25, torch.zeros(0, 1)
+    assert resolution(grid).tolist() == [[double]]
+    assert resolution((grid + 0.1).float().double()).tolist() == [[single]]
+    assert resolution(steps).tolist() == [[single]]
 
 
 def test_large_numbers_of_states_are_not_taken_for_rounded_ones():
