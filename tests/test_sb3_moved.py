@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from icrl_agents.evaluators import WeightedSoftmaxTD
+from icrl_agents.evaluators import LSTD, WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace
 
 pytest.importorskip("stable_baselines3")
@@ -85,6 +85,24 @@ def test_a_reset_between_rollouts_is_refused_unless_the_model_is_told_of_it():
     assert all_rows_ascend(model)
     with pytest.raises(ValueError, match="callback: expected the callbacks to leave the environment of the training"):
         model.learn(80, callback=Resets(says_so=False))
+
+
+def test_settings_of_the_critic_that_are_changed_later_hold_from_the_next_rollout_on(tmp_path):
+    model, other = trained_in(copies()).learn(40), LSTD(0.1)
+    model.window, model.evaluator, model.gae_lambda = 3, other, 0.5
+    model.learn(80, reset_num_timesteps=False)
+    assert (len(model.critic._batches), model.critic.evaluator, model.critic.gae_lambda) == (3, other, 0.5)
+    model.rollout_buffer.gae_lambda = 0.0
+    model.learn(40)
+    advantages, batch = model.rollout_buffer.advantages.T.ravel(), model.critic._batches[-1]
+    errors = batch.td_errors(model.critic(batch.points))
+    np.testing.assert_allclose(advantages, errors, atol=1e-5)
+    model.save(tmp_path / "model.zip")
+    loaded = InContextPPO.load(tmp_path / "model.zip", env=copies())
+    assert (loaded.critic.window, loaded.critic.gae_lambda, loaded.rollout_buffer.gae_lambda) == (3, 0.0, 0.0)
+    with pytest.raises(ValueError, match="window must be an integer ≥ 1; got 0"):
+        model.window = 0
+    assert model.window == model.critic.window == 3
 
 
 @pytest.mark.parametrize("kind", [DummyVecEnv, SubprocVecEnv])

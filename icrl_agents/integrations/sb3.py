@@ -26,6 +26,9 @@ except ImportError as error:
         "in a clone of the repository pip install '.[sb3]'."
     ) from error
 
+_OF_CRITIC = ("evaluator", "gae_lambda", "window", "features")
+"""What the model and its critic both have."""
+
 
 class InContextPPO(PPO):
     """PPO whose critic is any evaluator: fitted anew on every rollout, without a value network or its loss.
@@ -87,19 +90,32 @@ class InContextPPO(PPO):
             )
         super()._setup_model()
         self.vf_coef = 0.0  # the loss of a class that keeps its value network
-        self.critic = Critic(self.evaluator, gae_lambda=self.gae_lambda, window=self.window, features=self.features)
+        self.critic = self._new_critic()
         self.critic.source = source_of(self.env)
+        if isinstance(self.policy, ActorOnly):
+            self.policy.critic = self.critic
+
+    def _new_critic(self, **changed: Any) -> Critic:  # noqa: ANN401 - settings of it
+        settings = {name: getattr(self, name) for name in _OF_CRITIC} | changed
+        critic = Critic(settings.pop("evaluator"), **settings)
         extractor = self.policy.pi_features_extractor
         trained = any(weight.requires_grad for weight in extractor.parameters()) or any(
             True for _ in extractor.buffers()
         )
-        if self.window > 1 and trained:
+        if critic.window > 1 and trained:
             raise ValueError(
-                f"window: expected 1 with a feature extractor that is trained, got {self.window}; the states of earlier"
-                " rollouts would be those of another network."
+                f"window: expected 1 with a feature extractor that is trained, got {critic.window}; the states of "
+                "earlier rollouts would be those of another network."
             )
-        if isinstance(self.policy, ActorOnly):
-            self.policy.critic = self.critic
+        return critic
+
+    def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
+        """Sets an attribute; a setting of the critic is checked, and holds from the next rollout on."""
+        if name in _OF_CRITIC and "critic" in vars(self):
+            setattr(self.critic, name, getattr(self._new_critic(**{name: value}), name))
+            if name == "gae_lambda":
+                self.rollout_buffer.gae_lambda = value
+        super().__setattr__(name, value)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:  # noqa: ANN401 - what Stable-Baselines3 takes
         """Goes on in ``env``; the critic forgets transitions of another environment."""

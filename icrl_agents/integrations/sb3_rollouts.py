@@ -66,6 +66,9 @@ class Assessing(BaseCallback):
     def _on_rollout_end(self) -> None:
         model, record = cast(Any, self.model), self._record
         buffer = model.rollout_buffer
+        own = getattr(buffer, "gae_lambda", model.gae_lambda)
+        if own != model.gae_lambda:  # set there, as by a callback
+            model.gae_lambda = own
         states = self._encoded(buffer.observations, (buffer.buffer_size, buffer.n_envs))
         following = torch.cat([states[1:], self._encoded(record.last, (1, buffer.n_envs))])
         for (step, i), observation in record.final.items():
