@@ -160,7 +160,7 @@ def _run(
     seen = warn_of_running_scales(copies._env)
     act = _actions(copies, policy, seed)
     recorders = _recorders(copies, num_steps, num_episodes, max_episode_steps, keep_actions)
-    streams, held = global_streams(), held_streams(copies._env)
+    streams, held = global_streams(), held_streams(copies._env, of_spaces=True)
     observations = copies.reset(seed)
     for recorder, observation in zip(recorders, observations, strict=True):
         recorder.begin(observation)

@@ -19,10 +19,14 @@ Held = dict[tuple[int, str], tuple[np.random.Generator, Any]]
 """Generators by the copy and attribute that holds them, and where each is."""
 
 
-def held_streams(env: Any) -> Held:  # noqa: ANN401 - of any kind
+def held_streams(env: Any, *, of_spaces: bool = False) -> Held:  # noqa: ANN401 - of any kind
     """Generators that ``env`` and its copies hold now, of which ``reset(seed=...)`` is to replace those that matter.
 
     Of workers it is their ``np_random``, where no seed was given to it.
+
+    Args:
+        env: An environment or vector environment.
+        of_spaces: Whether those of its spaces count, too, where no seed was given to them.
     """
     inner, found = env.unwrapped, dict[tuple[int, str], Any]()
     if isinstance(inner, AsyncVectorEnv):
@@ -32,6 +36,10 @@ def held_streams(env: Any) -> Held:  # noqa: ANN401 - of any kind
         for i, own in enumerate((inner, *(each.unwrapped for each in environments_of(env)))):
             getattr(own, "np_random", None)  # begins now, where there was none: whether reset replaces it is seen then
             found |= {(i, name.removeprefix("_")): each for name, each in vars(own).items()}
+            for name in ("action_space", "observation_space") if of_spaces else ():
+                stream = getattr(own, name).np_random
+                if _is_unseeded(stream):
+                    found[i, name] = stream
     return {
         key: (each, each.bit_generator.state) for key, each in found.items() if isinstance(each, np.random.Generator)
     }
@@ -46,16 +54,23 @@ def warn_of_unseeded_draws(env: Any, before: Held, seed: int | None, stacklevel:
         seed: As of ``warn_of_global_draws``.
         stacklevel: As of ``warn_of_global_draws``.
     """
-    workers, now = isinstance(env.unwrapped, AsyncVectorEnv), held_streams(env) if seed is not None else {}
+    workers = isinstance(env.unwrapped, AsyncVectorEnv)
+    now = held_streams(env, of_spaces=True) if seed is not None else {}
     kept = (key for key, (stream, _) in now.items() if key in before and (workers or stream is before[key][0]))
     name = next((key[1] for key in kept if _went_on(before[key][1], now[key][1])), None)
     if name is not None:
         warnings.warn(
             f"seed: {seed} does not decide the result, since the environment draws from its {name}, which its reset "
-            "does not seed; let it call super().reset(seed=seed) first in its reset, and draw from self.np_random.",
+            "does not seed, or the policy does; let the environment draw from self.np_random after "
+            "super().reset(seed=seed) in its reset, and the policy from the rng that it is given.",
             UserWarning,
             stacklevel=stacklevel + 1,
         )
+
+
+def _is_unseeded(stream: Any) -> bool:  # noqa: ANN401 - a generator of NumPy's
+    entropy = getattr(getattr(getattr(stream, "bit_generator", None), "seed_seq", None), "entropy", None)
+    return isinstance(entropy, int) and entropy >= LARGEST_SEED
 
 
 def _went_on(before: Any, after: Any) -> bool:  # noqa: ANN401 - states of bit generators
