@@ -57,8 +57,9 @@ def wrappers_of(env: Any) -> Counter[str] | None:  # noqa: ANN401 (of Gymnasium 
 
 
 def has_observation_wrapper(env: Any) -> bool:  # noqa: ANN401 (of Gymnasium)
-    """Return whether an environment, or its first copy, is in one of Gymnasium's wrappers of observations."""
-    return any(isinstance(layer, (gym.ObservationWrapper, VectorObservationWrapper)) for layer in _layers(env))
+    """Return whether an environment, or its first copy, is in an ``ObservationWrapper``, or may be, in workers."""
+    hiding = (gym.ObservationWrapper, VectorObservationWrapper, AsyncVectorEnv)
+    return any(isinstance(layer, hiding) for layer in _layers(env))
 
 
 def _layers(env: Any) -> list[Any]:  # noqa: ANN401

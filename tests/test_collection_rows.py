@@ -165,6 +165,11 @@ def test_a_single_environment_that_restarts_itself_in_the_same_step_is_refused(n
     told = rf"env: expected step to return the final observation of an episode, got another one than info\['{name}'\]"
     with pytest.raises(ValueError, match=told):
         collect(Restarts(env, name, really=True), num_episodes=2, gamma=0.9, seed=0)
+    copies = SyncVectorEnv([lambda: Restarts(env, name, really=True)], autoreset_mode=AutoresetMode.SAME_STEP)
+    with pytest.raises(
+        ValueError, match="env: expected step to return the final observation of an episode, got another"
+    ):
+        collect(copies, num_episodes=2, gamma=0.9, seed=0)
     with pytest.raises(ValueError, match=told):
         ppo(Restarts(env, name, really=True), LSTD(0.1), total_steps=64, seed=0)
 
@@ -179,8 +184,9 @@ def test_a_final_observation_in_info_is_no_restart_where_it_is_the_one_returned_
     single = collect_episodes(make(), num_episodes=2, seed=0)
     assert [len(episode) for episode in single] == [10, 10]
     if around is gym.Wrapper or name == "terminal_observation":
-        copies = collect_episodes(SyncVectorEnv([make]), num_episodes=2, seed=0)
-        np.testing.assert_array_equal(copies[0].observations, single[0].observations)
+        for mode in AutoresetMode:
+            copies = collect_episodes(SyncVectorEnv([make], autoreset_mode=mode), num_episodes=2, seed=0)
+            np.testing.assert_array_equal(copies[0].observations, single[0].observations)
 
 
 @pytest.mark.parametrize(("wrapper", "name"), [("NormalizeObservation", "obs_rms"), ("NormalizeReward", "return_rms")])

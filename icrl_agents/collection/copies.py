@@ -179,6 +179,9 @@ class VectorCopies:
                     "none."
                 )
             next_observations = [typed(final[i], seen) if i in final else seen for i, seen in enumerate(observations)]
+            if self._final is FINAL and isinstance(info, dict):  # what the copies themselves say of their ends
+                for i, last in finals_of(ended, info.get("final_info", {})).items():
+                    check_not_restarted(next_observations[i], {FINAL[1]: last})
         elif not all(equal(typed(last, observations[i]), observations[i]) for i, last in final.items()):
             raise ValueError(
                 f"env: expected mode {self.autoreset_mode.name}, as metadata['autoreset_mode'] says, got final "
