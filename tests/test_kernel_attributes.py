@@ -56,3 +56,14 @@ def test_a_score_or_bind_of_none_is_none():
     transformer = constructions.weighted_softmax_td(Named(score=None), 5)
     expected = constructions.weighted_softmax_td(RBF(0.5), 5)(context, context.states)
     torch.testing.assert_close(transformer(context, context.states), expected)
+
+
+def test_a_length_scale_that_is_a_property_is_refused_by_name():
+    class Softplus(RBF):
+        length_scale = property(lambda self: torch.tensor(0.5))  # pyright: ignore[reportAssignmentType]
+
+        def __init__(self):
+            torch.nn.Module.__init__(self)
+
+    with pytest.raises(TypeError, match=r"length_scale: a property .* torch\.nn\.utils\.parametrize"):
+        Softplus().bind(torch.eye(2))

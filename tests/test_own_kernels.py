@@ -1,5 +1,7 @@
 """Kernels of one's own that are no function of two states, or whose parts contradict each other."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from icrl_agents.context import Context
 from icrl_agents.control import Critic
 from icrl_agents.episode import Episode
 from icrl_agents.evaluators import KernelTD, MonteCarlo, Nystrom, WeightedSoftmaxTD
-from icrl_agents.kernels import RBF
+from icrl_agents.kernels import RBF, Laplace
 
 
 class Bound(nn.Module):
@@ -215,3 +217,25 @@ def test_a_kernel_that_underflows_is_told_of_where_it_loses_the_value_of_the_nea
     WeightedSoftmaxTD(kernel.forward, 20).fit(
         away
     )  # its padding is far from its states, and no state that is asked for
+
+
+def around(kernel):
+    """The kernel of the distance around a circle."""
+
+    class Around(kernel):
+        def distance(self, x, y, p=2.0):
+            gaps = (x[..., :, None, :] - y[..., None, :, :]).abs().sum(-1)
+            return torch.minimum(gaps, 2 * math.pi - gaps) / self.length_scale
+
+    return Around(0.5)
+
+
+@pytest.mark.parametrize(("kernel", "score"), [(RBF, lambda d: -d * d / 2), (Laplace, lambda d: -d)])
+def test_a_distance_of_ones_own_is_that_of_the_kernel(kernel, score):
+    x = torch.tensor([[0.05], [2 * math.pi - 0.05]], dtype=torch.float64)
+    expected = torch.tensor(0.2, dtype=torch.float64)
+    torch.testing.assert_close(around(kernel).score(x[:1], x[1:])[0, 0], score(expected))
+    torch.testing.assert_close(around(kernel)(x[:1], x[1:])[0, 0], score(expected).exp())
+    context = Context(x, [1.0, 0.0], [0.9, 0.9], x.flip(0))
+    found = WeightedSoftmaxTD(around(kernel), 4).fit(context)(x)
+    torch.testing.assert_close(found, WeightedSoftmaxTD(lambda a, b: around(kernel)(a, b), 4).fit(context)(x))

@@ -17,6 +17,7 @@ from icrl_agents.adaptive.folds import folds
 from icrl_agents.adaptive.held_out import held_out_errors
 from icrl_agents.context import Context, check_context
 from icrl_agents.notices import warn
+from icrl_agents.settings import as_python
 from icrl_agents.value_function import Evaluator, ValueFunction
 
 FEWEST_FOLDS = 3
@@ -108,6 +109,7 @@ class AdaptiveTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         ordered = not isinstance(self.evaluators, (Set, Mapping))  # the first one is the default
         if not (ordered and isinstance(self.evaluators, Sized) and isinstance(self.evaluators, Iterable)):
             raise TypeError(f"evaluators: expected a list of evaluators, got {self.evaluators!r}; put one in brackets.")

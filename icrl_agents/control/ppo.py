@@ -20,6 +20,7 @@ from icrl_agents.divergence import DivergenceError
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
 from icrl_agents.machine import one_thread
 from icrl_agents.magnitudes import near_power_of_two
+from icrl_agents.settings import as_python
 from icrl_agents.value_function import Evaluator
 from icrl_envs import arguments
 from icrl_envs.trained import normalises
@@ -70,6 +71,7 @@ class PPOConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         for name, minimum in (("rollout_steps", 2), ("window", 1), ("epochs", 1), ("batch_size", 2)):
             arguments.integer(name, getattr(self, name), minimum)
         for name in ("learning_rate", "clip", "max_gradient"):

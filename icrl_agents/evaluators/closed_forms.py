@@ -19,6 +19,7 @@ from icrl_agents.evaluators.systems import check_ridge, each_context, expansion,
 from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
 from icrl_agents.notices import warn
+from icrl_agents.settings import as_python
 from icrl_agents.value_function import ValueFunction
 from icrl_agents.weighted_context import WeightedContext, weighted
 
@@ -44,6 +45,7 @@ class KernelLSTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         check_kernel(self.kernel)
         check_ridge(self.ridge)
         if not isinstance(self.normalise, bool):
@@ -117,6 +119,7 @@ class MonteCarlo:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         check_kernel(self.kernel)
         if isinstance(self.min_tail, bool) or not isinstance(self.min_tail, Integral) or self.min_tail < 0:
             raise ValueError(f"min_tail: expected an integer ≥ 0, got {self.min_tail!r}.")

@@ -26,6 +26,7 @@ from icrl_agents.eligibility import (
 from icrl_agents.error_dynamics import spectral_radius
 from icrl_agents.evaluators.sweeps import check_num_sweeps
 from icrl_agents.magnitudes import check_squares
+from icrl_agents.settings import as_python
 from icrl_agents.value_function import ValueFunction
 
 
@@ -53,6 +54,7 @@ class LinearTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         _check(self)
 
     def fit(self, context: Context) -> ValueFunction:
@@ -82,6 +84,7 @@ class TDLambda:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         check_lambda(self.lambda_)
         _check(self)
 
@@ -113,6 +116,7 @@ class ResidualGradient:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         _check(self)
 
     def fit(self, context: Context) -> ValueFunction:
@@ -150,6 +154,7 @@ class AverageRewardTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         _check(self)
         check_reward_step_size(self.reward_step_size)
 

@@ -16,6 +16,7 @@ from icrl_agents.eligibility import discounted_features, features
 from icrl_agents.evaluators.systems import check_ridge, each_context, expansion, solved
 from icrl_agents.magnitudes import is_rounded, near_power_of_two
 from icrl_agents.notices import warn
+from icrl_agents.settings import as_python
 from icrl_agents.value_function import ValueFunction
 
 
@@ -41,6 +42,7 @@ class LSTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         check_ridge(self.ridge)
 
     def fit(self, context: Context) -> ValueFunction:

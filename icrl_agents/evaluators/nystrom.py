@@ -29,6 +29,7 @@ from icrl_agents.kernel_binding import bind_kernel
 from icrl_agents.kernel_matrix import check_finite, kernel_matrix, stable_step_size
 from icrl_agents.magnitudes import power_of_two, relative_distance
 from icrl_agents.notices import warn
+from icrl_agents.settings import as_python
 from icrl_agents.value_function import ValueFunction
 from icrl_envs import arguments
 
@@ -65,6 +66,7 @@ class Nystrom:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         for name in ("landmarks", "sample"):
             number = getattr(self, name)
             if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:

@@ -18,6 +18,7 @@ from icrl_agents.evaluators.iteration import iterate
 from icrl_agents.evaluators.nystrom import Nystrom
 from icrl_agents.kernel_matrix import check_kernel
 from icrl_agents.kernels import Identity, Kernel
+from icrl_agents.settings import as_python
 from icrl_agents.value_function import ValueFunction
 
 
@@ -49,6 +50,7 @@ class WeightedSoftmaxTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         check_kernel(self.kernel)
         check_depth(self.num_sweeps, self.approximation)
         check_step_size(self.step_size, auto=False)
@@ -80,6 +82,7 @@ class KernelTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         check_kernel(self.kernel)
         check_depth(self.num_sweeps, self.approximation)
         check_step_size(self.step_size)
@@ -108,6 +111,7 @@ class TabularTD:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         check_depth(self.num_sweeps)
         check_step_size(self.step_size, auto=False)
 

@@ -157,6 +157,7 @@ def ground_truth(
         >>> ground_truth(env, states, gamma=0.5, continuations=20, seed=0).values.shape
         (3,)
     """
+    gamma = arguments.discount(gamma)
     process, steps = restorable(env), horizon(gamma, missing)
     if steps > MOST_STEPS:
         raise ValueError(

@@ -52,6 +52,11 @@ class _Radial(nn.Module):
         Raises:
             ValueError: If training has left a length scale at 0, NaN or inf.
         """
+        if isinstance(getattr(type(self), "length_scale", None), property):
+            raise TypeError(
+                "length_scale: a property of a class of one's own cannot be kept as it is now; take "
+                "torch.nn.utils.parametrize, or a module that calls RBF(length_scale) itself."
+            )
         scale = self.length_scale
         if scale is not None and not bool((torch.isfinite(scale) & (scale != 0)).all()):
             raise ValueError(
@@ -112,6 +117,8 @@ class RBF(_Radial):
 
     def score(self, x: Tensor, y: Tensor) -> Tensor:
         """−ρ²/2."""
+        if type(self).distance is not _Radial.distance:  # that of a class of one's own
+            return -0.5 * self.distance(x, y).square()
         expanded = self._expanded(x, y)
         return (-0.5 * squared_distance(*self._scaled(x, y))).to(x.dtype) if expanded is None else expanded
 
@@ -121,6 +128,8 @@ class RBF(_Radial):
         return torch.exp(self.score(x, y)) if expanded is None else torch.exp2(expanded)
 
     def _expanded(self, x: Tensor, y: Tensor, factor: float = 1.0) -> Tensor | None:
+        if type(self).distance is not _Radial.distance:
+            return None
         keys, prepared = self._bound or (None, None)
         if prepared is None or keys is not y or differentiated(y):
             prepared = ExpandedScore(y, self._scale(x, y))

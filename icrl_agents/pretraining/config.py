@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from icrl_agents.settings import as_python
 from icrl_envs import arguments
 
 CHAINS = ("boyan", "loop", "cartpole")
@@ -95,6 +96,7 @@ class PretrainConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         choices = {"chain": CHAINS, "features": ("one_hot", "random"), "form": FORMS, "loss": LOSSES}
         choices |= {"precision": ("float32", "float64"), "algorithm": ALGORITHMS}
         for name, options in {**choices, "parametrisation": ("minimal", "full")}.items():

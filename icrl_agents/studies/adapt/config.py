@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from icrl_agents.execution import ExecutorName
+from icrl_agents.settings import as_python
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_envs import arguments
 
@@ -70,6 +71,7 @@ class AdaptConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         self.transfer()
         arguments.integer("depth", self.depth, 1)
         arguments.real("caution", self.caution, 0.0)

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from icrl_agents.execution import ExecutorName, check_execution
+from icrl_agents.settings import as_python
 from icrl_envs import arguments
 
 ProcessName = Literal[
@@ -83,6 +84,7 @@ class BeyondConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         if len(self.processes) == 0 or len(set(self.processes)) < len(self.processes):
             raise ValueError(f"processes: expected at least one, each once, got {self.processes!r}.")
         for name in self.processes:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from icrl_agents.settings import as_python
 from icrl_agents.studies.environments import check_policy, keywords
 from icrl_envs import arguments
 
@@ -51,6 +52,7 @@ class CollectConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         check_policy(self.policy, self.epsilon)
         keywords(self.env_args)
         for name in ("num_episodes", "num_steps", "max_episode_steps"):

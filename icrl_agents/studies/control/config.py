@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_args
 import tyro
 
 from icrl_agents.execution import ExecutorName, check_execution
+from icrl_agents.settings import as_python
 from icrl_envs import arguments
 
 CriticName = Literal["softmax", "kernel", "adaptive", "pretrained", "lstd", "none", "learned", "default"]
@@ -157,6 +158,7 @@ class ControlConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         arguments.choice("preset", self.preset, PRESETS)
         for name, given, options in (
             ("environments", self.environments, ENVIRONMENTS),

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from icrl_agents.settings import as_python
 from icrl_agents.studies.environments import check_policy, keywords
 from icrl_envs import arguments
 
@@ -76,6 +77,7 @@ class EvaluateConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         check_policy(self.policy, self.epsilon)
         keywords(self.env_args)
         minima = {"context_episodes": 2, "held_out_episodes": 1, "max_episode_steps": 1, "max_transitions": 10}

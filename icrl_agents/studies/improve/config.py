@@ -9,6 +9,7 @@ from typing import Annotated
 import tyro
 
 from icrl_agents.execution import ExecutorName, check_execution
+from icrl_agents.settings import as_python
 from icrl_envs import arguments
 from icrl_envs.metaworld.domains import domain_name, noise_scale
 
@@ -74,6 +75,7 @@ class ImproveConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         for domain in self.domains:
             domain_name(domain)
         if len(self.domains) == 0 or len(set(self.domains)) < len(self.domains):

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import tyro
 
 from icrl_agents.execution import check_execution
+from icrl_agents.settings import as_python
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_envs import arguments
 
@@ -89,6 +90,7 @@ class MatrixConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         for name, options in _CHOICES.items():
             arguments.choice(name, getattr(self, name), options)
         self.transfer()

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from icrl_agents.pretraining.config import PretrainConfig
+from icrl_agents.settings import as_python
 from icrl_envs import arguments
 
 DEPTH = 60
@@ -126,6 +127,7 @@ class PretrainStudyConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         arguments.choice("preset", self.preset, PRESETS)
         arguments.seeds(1 if self.seeds is None else self.seeds, self.first_seed)
         self._check_cartpole()

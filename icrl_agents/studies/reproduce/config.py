@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from icrl_agents.settings import as_python
 from icrl_envs import arguments
 
 
@@ -35,6 +36,7 @@ class ReproduceConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         arguments.real("tolerance", self.tolerance, 0.0)
         if self.out is not None and self.out.resolve().is_relative_to(self.from_.resolve()):
             raise ValueError(

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from icrl_agents.execution import ExecutorName, check_execution
+from icrl_agents.settings import as_python
 from icrl_envs import RKHSProcess, arguments
 
 KernelName = Literal["rbf", "exponential"]
@@ -76,6 +77,7 @@ class RKHSConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         for name in ("kernels", "dims", "lengths", "depths", "ratios"):
             given = getattr(self, name)
             if len(given) == 0 or len(set(given)) < len(given):

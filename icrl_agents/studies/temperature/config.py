@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import tyro
 
 from icrl_agents.execution import ExecutorName
+from icrl_agents.settings import as_python
 from icrl_agents.studies.transfer.config import TransferConfig
 from icrl_envs import arguments
 
@@ -88,6 +89,7 @@ class TemperatureConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         self.transfer()
         arguments.integer("context_episodes", self.context_episodes, 2 if self.steps > self.tail else 3)
         arguments.choice("features", self.features, ("raw", "standardised"))

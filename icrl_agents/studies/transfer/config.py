@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 import tyro
 
 from icrl_agents.execution import ExecutorName, check_execution
+from icrl_agents.settings import as_python
 from icrl_envs import arguments
 from icrl_envs.metaworld.domains import DOMAINS, domain_name, noise_scale
 
@@ -109,6 +110,7 @@ class TransferConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         for domain in self.resolved_domains:
             domain_name(domain)
         if len(self.domains) == 0 or len(self.noise) == 0:

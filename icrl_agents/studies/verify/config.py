@@ -8,6 +8,7 @@ from typing import Annotated, Literal, get_args
 
 import tyro
 
+from icrl_agents.settings import as_python
 from icrl_envs import arguments
 
 Topic = Literal["constructions", "attention", "convergence", "floor", "fixed-points", "invariances", "rkhs", "neu"]
@@ -48,6 +49,7 @@ class VerifyConfig:
 
     def __post_init__(self) -> None:
         """Checks the arguments."""
+        as_python(self)
         arguments.integer("chains", self.chains, 4, MOST_CHAINS)
         arguments.integer("first_seed", self.first_seed, 0, 2**31)
         for topic in self.topics:
