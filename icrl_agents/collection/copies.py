@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
+from icrl_agents.collection.holders import check_held, take
 from icrl_agents.collection.outcomes import (
     FINAL,
+    RESET,
+    STEP,
+    Step,
     check_cuts,
     check_not_restarted,
     equal,
@@ -24,27 +28,6 @@ from icrl_agents.collection.outcomes import (
 from icrl_envs import arguments
 from icrl_envs.fixed_policy import predicted
 from icrl_envs.wrapped import has_observation_wrapper
-
-RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
-"""What Gymnasium's environments return."""
-
-
-class Step(NamedTuple):
-    """What one step of N copies gave.
-
-    Args:
-        observations: What each copy observes now, the first of a new episode where it has already restarted.
-        next_observations: What each transition led to, the true final observation at the end of an episode.
-        rewards: R as float64, shape ``(N,)``; NaN and inf are for the reader to refuse, who knows the step.
-        terminated: Whether each episode terminated, booleans ``(N,)``.
-        truncated: Whether each episode was cut, booleans ``(N,)``.
-    """
-
-    observations: Sequence[Any]
-    next_observations: Sequence[Any]
-    rewards: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
 
 
 class OneCopy:
@@ -64,11 +47,13 @@ class OneCopy:
 
     def reset(self, seed: int | None) -> Sequence[Any]:
         """Starts an episode; returns its first observation, or raises ValueError if what it gets is no pair."""
+        take(self._env, self)
         self._observation, _ = arguments.returned("reset", self._env.reset(seed=seed), *RESET)
         return [self._observation]
 
     def restart(self, mask: np.ndarray) -> Sequence[Any]:
         """Starts the next episode; returns its first observation."""
+        check_held(self._env, self)
         return self.reset(seed=None)
 
     def step(self, actions: Sequence[Any]) -> Step:
@@ -78,6 +63,7 @@ class OneCopy:
             ValueError: If the environment returns anything but five things, the reward is not one real number, a flag
                 neither true nor false, a time limit counts as a termination, or the environment has restarted.
         """
+        check_held(self._env, self)
         outcome = arguments.returned("step", self._env.step(actions[0]), *STEP)
         self._observation, reward, terminated, truncated, info = outcome
         terminated, truncated = flags_of(terminated, truncated, 1)
@@ -121,6 +107,7 @@ class VectorCopies:
 
     def reset(self, seed: int | None) -> Sequence[Any]:
         """Starts an episode in each copy; returns the first observations."""
+        take(self._env, self)
         self._batch, _ = arguments.returned("reset", self._env.reset(seed=seed), *RESET)
         if _keeps_restarts(self._env):
             self._restart_pending()
@@ -145,6 +132,7 @@ class VectorCopies:
         Raises:
             ValueError: If another copy observes something else after that, since it was restarted, too.
         """
+        check_held(self._env, self)
         before = self._each(copy.deepcopy(self._batch))
         self._batch, _ = self._env.reset(options={"reset_mask": mask})
         observations = self._each(self._batch)
@@ -160,9 +148,11 @@ class VectorCopies:
         """Takes an action in each copy; copies that are about to restart ignore theirs.
 
         Raises:
-            ValueError: If there is not one real number as the reward of each, a flag is neither true nor false, a
-                final observation is missing, or one shows another autoreset mode than the environment names.
+            ValueError: If something else has reset it, there is not one real number as the reward of each, a flag is
+                neither true nor false, a final observation is missing, or one shows another autoreset mode than the
+                environment names.
         """
+        check_held(self._env, self)
         batch = concatenate(self.action_space, actions, create_empty_array(self.action_space, self.num_envs))
         outcome = arguments.returned("step", self._env.step(batch), *STEP)
         self._batch, rewards, terminated, truncated, info = outcome

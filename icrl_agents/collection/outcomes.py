@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from icrl_agents.arrays import float_rows
 from icrl_envs import arguments
+
+RESET, STEP = ("observation", "info"), ("observation", "reward", "terminated", "truncated", "info")
+"""What Gymnasium's environments return."""
+
+
+class Step(NamedTuple):
+    """What one step of N copies gave.
+
+    Args:
+        observations: What each copy observes now, the first of a new episode where it has already restarted.
+        next_observations: What each transition led to, the true final observation at the end of an episode.
+        rewards: R as float64, shape ``(N,)``; NaN and inf are for the reader to refuse, who knows the step.
+        terminated: Whether each episode terminated, booleans ``(N,)``.
+        truncated: Whether each episode was cut, booleans ``(N,)``.
+    """
+
+    observations: Sequence[Any]
+    next_observations: Sequence[Any]
+    rewards: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+
 
 FINAL = ("terminal_observation", "final_observation", "final_obs")
 """Names in ``info`` of the final observation of a copy that has restarted, Stable-Baselines3's and older ones first."""
