@@ -10,7 +10,7 @@ from icrl_agents.kernels import Laplace
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
@@ -123,3 +123,14 @@ def test_a_training_goes_on_with_a_new_episode_where_the_environment_was_evaluat
         assert all_rows_ascend(model)
     finally:
         env.close()
+
+
+def test_rollouts_that_are_collected_by_hand_are_assessed_or_refused():
+    model = InContextPPO(
+        "MlpPolicy", "CartPole-v1", WeightedSoftmaxTD(Laplace(1.0), 3), n_steps=16, batch_size=8, seed=0
+    )
+    _, callback = model._setup_learn(16)
+    with pytest.raises(ValueError, match="callback: expected what learn makes of callbacks"):
+        model.collect_rollouts(model.env, ConvertCallback(None), model.rollout_buffer, 16)
+    model.collect_rollouts(model.env, callback, model.rollout_buffer, 16)
+    assert np.abs(model.rollout_buffer.values).max() > 0

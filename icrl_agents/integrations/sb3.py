@@ -154,6 +154,15 @@ class InContextPPO(PPO):
         self.reached = self._last_obs, place_of(self.env)
         return begun
 
+    def collect_rollouts(self, env: Any, callback: Any, *given: Any, **settings: Any) -> bool:  # noqa: ANN401
+        """As ``PPO`` does; raises ValueError of a callback without those by which ``learn`` has rollouts assessed."""
+        if not any(isinstance(each, Assessing) for each in getattr(callback, "callbacks", ())):
+            raise ValueError(
+                "callback: expected what learn makes of callbacks, which has the critic assess rollouts; call "
+                "learn, or pass model._init_callback(callback)."
+            )
+        return super().collect_rollouts(env, callback, *given, **settings)
+
     def _excluded_save_params(self) -> list[str]:
         return [*super()._excluded_save_params(), "reached"]
 
