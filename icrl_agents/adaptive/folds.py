@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -18,8 +19,8 @@ def trajectories(context: Context) -> list[Tensor]:
     indices = torch.arange(len(context), device=context.device)[context.mask]
     if len(indices) == 0:
         return []
-    ends = torch.nonzero(~context.contiguous[indices])[:, 0] + 1
-    return list(torch.tensor_split(indices, ends[:-1].tolist()))
+    ends = (torch.nonzero(~context.contiguous[indices])[:, 0] + 1).tolist()
+    return [indices[first:last] for first, last in pairwise([0, *ends[:-1], len(indices)])]
 
 
 def folds(context: Context, most: int) -> list[Tensor]:

@@ -7,6 +7,7 @@ from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from icrl_agents.arrays import differentiated, positive
 from icrl_agents.distances import (
@@ -52,7 +53,7 @@ class _Radial(nn.Module):
         Raises:
             ValueError: If training has left a length scale at 0, NaN or inf.
         """
-        if isinstance(getattr(type(self), "length_scale", None), property):
+        if isinstance(getattr(type(self), "length_scale", None), property) and not is_parametrized(self):
             raise TypeError(
                 "length_scale: a property of a class of one's own cannot be kept as it is now; take "
                 "torch.nn.utils.parametrize, or a module that calls RBF(length_scale) itself."
