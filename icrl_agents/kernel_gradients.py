@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -14,7 +15,7 @@ _TRIED, _LOOKED_AT = 4, 256
 """How many states that are equal a kernel is tried on, and among how many they are looked for."""
 
 
-def watch_gradients(kernel: object, kappa: Tensor, queries: Tensor, keys: Tensor) -> None:
+def watch_gradients(kernel: Callable[..., Tensor], kappa: Tensor, queries: Tensor, keys: Tensor) -> None:
     """Has gradients that go through κ, ``kappa (*batch, m, n)``, tell where those of equal states are not finite.
 
     The root in ‖x − y‖ has none at 0: a Matérn kernel that takes it of a sum of squares gives NaN for all that it was
@@ -24,7 +25,7 @@ def watch_gradients(kernel: object, kappa: Tensor, queries: Tensor, keys: Tensor
         kappa.register_hook(partial(_tell, kernel, queries.detach(), keys.detach(), queries.requires_grad))
 
 
-def _tell(kernel: object, queries: Tensor, keys: Tensor, of_states: bool, gradient: Tensor) -> None:
+def _tell(kernel: Callable[..., Tensor], queries: Tensor, keys: Tensor, of_states: bool, gradient: Tensor) -> None:
     """Warns where the gradients of κ at states that are queries and keys are not finite, though ``gradient`` is."""
     x, y = (each.flatten(0, -2)[:_LOOKED_AT] for each in (queries, keys))
     both = x[(x[:, None] == y).all(-1).any(-1)][:_TRIED]
@@ -32,12 +33,18 @@ def _tell(kernel: object, queries: Tensor, keys: Tensor, of_states: bool, gradie
         return
     try:
         both.requires_grad_(of_states)
-    except RuntimeError:  # within a transform of torch.func
+    except RuntimeError:  # within a transform of torch.func, where gradients go to states alone, unless asked again
+        found = [torch.func.grad(lambda x: asked("kernel", kernel, x, x).sum())(both.detach())] if of_states else []
+        _warn_of(found)
         return
     with torch.enable_grad():
-        kappa = asked("kernel", kernel, both, both)  # pyright: ignore[reportArgumentType] - a kernel
+        kappa = asked("kernel", kernel, both, both)
         into = [*_leaves(kappa), *([both] if of_states else [])]
         found = torch.autograd.grad(kappa.sum(), into, retain_graph=True, allow_unused=True) if into else []
+    _warn_of(found)
+
+
+def _warn_of(found: Sequence[Tensor | None]) -> None:
     if any(each is not None and not bool(torch.isfinite(each).all()) for each in found):
         warn(
             "kernel: its gradients are not finite where two states are equal, as each state of a context is to itself; "

@@ -144,6 +144,18 @@ def test_a_kernel_whose_gradients_are_not_finite_at_equal_states_is_told_of_when
         torch.autograd.grad(value(queries).sum(), inputs)
 
 
+def test_such_a_kernel_is_told_of_within_a_transform_too():
+    rows, queries = torch.from_numpy(ROWS), torch.zeros(3, 2, dtype=torch.float64)
+
+    def total(states, tiny):
+        context = Context(states, torch.arange(30.0).double(), torch.full((30,), 0.9).double(), rows[1:])
+        return WeightedSoftmaxTD(Matern(tiny), num_sweeps=3).fit(context)(queries).sum()
+
+    with pytest.warns(RuntimeWarning, match="gradients are not finite where two states are equal"):
+        torch.func.grad(total)(rows[:-1], 0.0)
+    assert bool(torch.func.grad(total)(rows[:-1], 1e-24).isfinite().all())
+
+
 class Encoded(torch.nn.Module):
     def __init__(self):
         super().__init__()
