@@ -81,10 +81,11 @@ from icrl_envs.metaworld.mrp import MetaWorldMRPEnv
 env = MetaWorldMRPEnv("reach-v3", render_mode="rgb_array")
 env.reset(seed=0)
 env.step(0)
-try:
-    env.render()
-except gym.error.DependencyNotInstalled as error:
-    print(error)
+for _ in range(3):
+    try:
+        env.render()
+    except gym.error.DependencyNotInstalled as error:
+        print(error)
 env.step(0)
 print("still runs")
 """
@@ -117,7 +118,7 @@ def test_a_fork_of_a_process_that_has_rendered_is_told_instead_of_hanging():
 
 def test_without_opengl_only_rendering_fails_and_says_what_to_install():
     out = run_with_opengl(NO_OPENGL, "glfw")  # there is no display
-    assert "apt-get install libegl1 libgl1-mesa-dri" in out
+    assert out.count("apt-get install libegl1 libgl1-mesa-dri") == 3  # each time anew
     assert "MUJOCO_GL=egl" in out
     assert out.endswith("still runs\n")
 

@@ -21,6 +21,8 @@ _FORKED = (
 )
 _rendering: set[int] = set()
 """The process that has rendered, by its id; a fork inherits it."""
+_missing: dict[int, str] = {}
+"""Why a process, by its id, has no OpenGL: one without a display is aborted if it is tried again."""
 
 
 def picture(simulator: Simulator) -> np.ndarray:
@@ -34,11 +36,18 @@ def picture(simulator: Simulator) -> np.ndarray:
     """
     if _rendering - {os.getpid()}:
         raise RuntimeError(_FORKED)
-    _rendering.add(os.getpid())
+    process = os.getpid()
+    if process in _missing:
+        raise gym.error.DependencyNotInstalled(_missing[process])
     try:
         pixels = np.array(simulator.render())
     except Exception as error:  # each OpenGL platform fails in a way of its own
-        raise gym.error.DependencyNotInstalled(f"{_INSTALL} The cause: {error!r}") from error
+        told = f"{_INSTALL} The cause: {error!r}"
+        if process not in _rendering:
+            _missing[process] = told
+        raise gym.error.DependencyNotInstalled(told) from error
+    finally:
+        _rendering.add(process)
     return pixels[::-1, ::-1].copy() if _is_upside_down(simulator) else pixels
 
 
