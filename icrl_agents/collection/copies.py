@@ -19,6 +19,7 @@ from icrl_agents.collection.outcomes import (
     Step,
     check_cuts,
     check_not_restarted,
+    detached,
     equal,
     finals_of,
     flags_of,
@@ -48,7 +49,8 @@ class OneCopy:
     def reset(self, seed: int | None) -> Sequence[Any]:
         """Starts an episode; returns its first observation, or raises ValueError if what it gets is no pair."""
         take(self._env, self)
-        self._observation, _ = arguments.returned("reset", self._env.reset(seed=seed), *RESET)
+        observation, _ = arguments.returned("reset", self._env.reset(seed=seed), *RESET)
+        self._observation = detached(observation)
         return [self._observation]
 
     def restart(self, mask: np.ndarray) -> Sequence[Any]:
@@ -65,7 +67,8 @@ class OneCopy:
         """
         check_held(self._env, self)
         outcome = arguments.returned("step", self._env.step(actions[0]), *STEP)
-        self._observation, reward, terminated, truncated, info = outcome
+        observation, reward, terminated, truncated, info = outcome
+        self._observation = detached(observation)
         terminated, truncated = flags_of(terminated, truncated, 1)
         check_cuts(truncated, info)
         if self._may_compare and (terminated | truncated)[0]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
 from icrl_agents.arrays import float_rows
 from icrl_envs import arguments
@@ -37,10 +38,22 @@ FINAL = ("terminal_observation", "final_observation", "final_obs")
 """Names in ``info`` of the final observation of a copy that has restarted, Stable-Baselines3's and older ones first."""
 
 
+def detached(given: Any) -> Any:  # noqa: ANN401 - of any environment
+    """What an environment gave, where it is a tensor without its gradient, whose history would be kept along."""
+    return given.detach() if isinstance(given, torch.Tensor) else given
+
+
+def array_of(name: str, given: Any) -> np.ndarray:  # noqa: ANN401 - of any environment
+    """A new array of what an environment gave, bfloat16 as float32; TypeError if it is masked."""
+    arguments.unmasked(f"env: {name}", given)
+    if isinstance(given, torch.Tensor):
+        given = detached(given).to("cpu", torch.float32 if given.dtype == torch.bfloat16 else given.dtype).numpy()
+    return np.array(given)
+
+
 def rewards_of(given: Any, count: int) -> np.ndarray:  # noqa: ANN401 - checked here
     """Rewards of ``count`` copies as float64 ``(count,)``; ValueError if they are not as many real numbers."""
-    arguments.unmasked("env: rewards", given)
-    array = np.asarray(given)
+    array = array_of("rewards", given)
     if array.dtype.kind not in "biuf" or array.size != count:
         expected = "a reward that is one real number" if count == 1 else f"{count} rewards, real numbers"
         raise ValueError(f"env: expected {expected}, got {given!r}.")
@@ -51,8 +64,7 @@ def flags_of(terminated: Any, truncated: Any, count: int) -> list[np.ndarray]:  
     """Both flags of ``count`` copies as booleans ``(count,)``; ValueError if one is neither true nor false."""
     checked = []
     for name, given in (("terminated", terminated), ("truncated", truncated)):
-        arguments.unmasked(f"env: {name}", given)
-        array = np.asarray(given)
+        array = array_of(name, given)
         known = array.dtype == bool or (array.dtype.kind in "iuf" and ((array == 0) | (array == 1)).all())
         if not known or array.size != count:
             expected = "True or False" if count == 1 else f"{count} flags that are True or False"

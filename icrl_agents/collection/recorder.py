@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from icrl_agents.arrays import float_rows
+from icrl_agents.collection.outcomes import array_of
 from icrl_agents.episode import Episode
 from icrl_envs import arguments
 
@@ -134,7 +135,8 @@ def _row(name: str, space: spaces.Space[Any]) -> Callable[[Any], np.ndarray]:
 
     def row(element: Any) -> np.ndarray:  # noqa: ANN401
         arguments.unmasked(f"env: {name}", element)
-        given = np.array(element) if box else np.asarray(spaces.flatten(space, _counted(name, space, element)))
+        flattened = element if box else spaces.flatten(space, _counted(name, space, element))
+        given = array_of(name, flattened)
         flat = given.ravel()
         if box and flat.shape == (dim,) and given.ndim > 1 and _wide(given.shape) != _wide(space.shape or ()):
             raise ValueError(f"env: expected {name} of shape {space.shape} as in {space}, got {given.shape}.")
