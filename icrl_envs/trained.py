@@ -29,7 +29,7 @@ def check_trained(policy: Any, env: Any) -> None:  # noqa: ANN401 (a model, and 
     had, it is warned.
     """
     _check_raw(policy, env)
-    _check_unmasked(policy)
+    _check_called(policy)
     _check_scripted(policy, env)
     for name in ("action_space", "observation_space"):
         trained = getattr(policy, name, None)
@@ -100,9 +100,9 @@ def _trained_on_normalised(model: Any) -> bool | None:  # noqa: ANN401
     return any(known) if known else getattr(model, "normalised", None)
 
 
-def _check_unmasked(model: Any) -> None:  # noqa: ANN401
-    """Raise ValueError if the model is one that is told at each step which actions are allowed."""
-    parameters: Any = ()
+def _check_called(model: Any) -> None:  # noqa: ANN401
+    """Raise ValueError if the model is to be told which actions are allowed, TypeError if it cannot be called."""
+    parameters: Any = {}
     with contextlib.suppress(AttributeError, TypeError, ValueError):  # not all that can be called has a signature
         parameters = inspect.signature(model.predict).parameters
     if "action_masks" in parameters:
@@ -110,6 +110,13 @@ def _check_unmasked(model: Any) -> None:  # noqa: ANN401
             "policy: expected a model that chooses among all actions, got one whose predict takes action_masks; pass "
             "lambda observation, rng: model.predict(observation, deterministic=True, action_masks=MASKS)[0], MASKS "
             "those of the environment at that time."
+        )
+    kinds = {parameter.kind for parameter in parameters.values()}
+    if kinds and "deterministic" not in parameters and inspect.Parameter.VAR_KEYWORD not in kinds:
+        raise TypeError(
+            f"policy: expected predict(observation, deterministic=True), as of Stable-Baselines3's models, got one "
+            f"with {list(parameters)}; of one that gives an action for each row, as scikit-learn's do, pass lambda "
+            "observation, rng: model.predict(observation[None])[0]."
         )
 
 

@@ -163,6 +163,18 @@ def test_what_is_not_a_policy_is_refused(policy):
         FixedPolicy(gym.make("CartPole-v1"), policy)
 
 
+def test_a_classifier_is_told_how_to_be_passed():
+    class Classifier:
+        def predict(self, X):
+            return np.ones(len(X), int)
+
+    with pytest.raises(
+        TypeError, match=r"policy: expected predict\(observation, deterministic=True\), .* got one with"
+    ):
+        FixedPolicy(gym.make("CartPole-v1"), Classifier())
+    FixedPolicy(gym.make("CartPole-v1"), lambda x, rng: Classifier().predict(x[None])[0])
+
+
 def test_wrong_calls_are_named():
     with pytest.raises(TypeError, match="env"):
         FixedPolicy("CartPole-v1", noisy)
