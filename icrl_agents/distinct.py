@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,10 +85,15 @@ def _hashes(rows: Tensor) -> Tensor:
     return torch.cat([mixed(chunk) for chunk in rows.split(_CHUNK)])
 
 
-@cache
 def odd_factors(d: int) -> Tensor:
-    """Odd factors of a hash, ``(2, d)``."""
-    return 2 * torch.randint(2**62, (2, d), generator=torch.Generator().manual_seed(0x1C21), device="cpu") + 1
+    """Odd factors of a hash, ``(2, d)``, on the processor."""
+    return torch.from_numpy(_odd_factors(d))
+
+
+@cache
+def _odd_factors(d: int) -> np.ndarray:
+    """Those in NumPy, whose draws and arrays no transformation of torch's takes for its own."""
+    return 2 * np.random.default_rng(0x1C21).integers(2**62, size=(2, d)) + 1
 
 
 def _verified(rows: Tensor, groups: Groups) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from icrl_agents import Context, constructions, distinct, kernels
+from icrl_agents import Context, constructions, kernels
 from icrl_agents.adaptive import AdaptiveTD, default_bank
 from icrl_agents.command_line import STUDIES, main
 from icrl_agents.control import Critic, PPOConfig, ppo, quadratic_features
@@ -211,7 +211,6 @@ def test_functions_refuse_a_device_that_is_not_there(tmp_path):
 def test_a_default_device_of_torch_other_than_the_contexts_changes_nothing(name, n):
     evaluator, here = EVALUATORS[name], context(n == 300, n)
     expected = evaluator.fit(here).by_depth(here.states)
-    distinct.odd_factors.cache_clear()
     with torch.device("meta"):
         found = evaluator.fit(here).by_depth(here.states)
     assert torch.equal(found, expected)

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from torch.func import grad, hessian, jacrev, jvp, vmap
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
-from icrl_agents import Context, constructions
+from icrl_agents import Context, constructions, distinct
 from icrl_agents.evaluators import (
     LSTD,
     KernelLSTD,
@@ -153,3 +153,17 @@ def test_values_of_states_one_by_one_under_vmap_are_refused_by_name():
                 one_by_one(QUERIES)
         gradients = [grad(value)(each) for each in QUERIES]  # as the message says
         torch.testing.assert_close(grad(lambda x, v=value: v(x).sum())(QUERIES), torch.stack(gradients))
+
+
+@pytest.mark.parametrize("randomness", ["error", "different"])
+def test_the_first_context_of_a_process_may_be_one_within_a_transformation(randomness):
+    """Hashes of states draw nothing by torch, which vmap would refuse, or keep for all contexts that follow."""
+    distinct._odd_factors.cache_clear()
+    states, discounts = torch.arange(5.0, dtype=torch.float64)[:, None], torch.full((4,), 0.5, dtype=torch.float64)
+
+    def values(rewards):
+        return WeightedSoftmaxTD(RBF(0.2), 3).fit(Context(states[:-1], rewards, discounts, states[1:]))(states)
+
+    rewards = torch.ones(4, dtype=torch.float64)
+    found = jacfwd(values, randomness=randomness)(rewards)
+    assert torch.allclose(found, jacrev(values)(rewards), rtol=0, atol=1e-12)
