@@ -1,6 +1,7 @@
 """What control loops are given that is of an unusual kind: random streams, value functions."""
 
 import copy
+import threading
 from dataclasses import replace
 
 import gymnasium as gym
@@ -80,6 +81,32 @@ def test_a_callback_that_moves_an_environment_without_chance_is_refused_and_one_
     for use in wrong if copies is None else [*wrong, lambda env: walk(env.envs[1])]:
         with pytest.raises(ValueError, match="on_update: expected it to leave env alone"):
             run(use)
+
+
+def test_callbacks_of_trainings_in_several_threads_are_each_held_to_their_own_environment():
+    settings, methods = PPOConfig(rollout_steps=8, epochs=1, hidden=(4,)), (Corridor.reset, Corridor.step)
+    began, begun, ended = (threading.Event() for _ in range(3))
+
+    def first(*_):
+        began.set()
+        assert begun.wait(60)
+
+    def run():
+        ppo(Corridor(), LSTD(0.1), total_steps=8, seed=0, config=settings, on_update=first)
+        ended.set()
+
+    def second(*_):  # begins while the first lasts, and ends later
+        begun.set()
+        assert ended.wait(60)
+        env.step(0)
+
+    env, other = Corridor(), threading.Thread(target=run)
+    other.start()
+    assert began.wait(60)
+    with pytest.raises(ValueError, match="on_update: expected it to leave env alone"):
+        ppo(env, LSTD(0.1), total_steps=8, seed=0, config=settings, on_update=second)
+    other.join()
+    assert (Corridor.reset, Corridor.step) == methods
 
 
 def test_differential_values_make_no_advantages():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,25 +32,55 @@ def tell(on_update: Callable[[int, Actor], None], steps: int, actor: Actor, env:
         )
 
 
+_LOCK = threading.Lock()
+_LISTENING: list[tuple[list[Any], list[str]]] = []
+"""What each training that tells its callback something watches, and the calls that it notes."""
+_WATCHED: Counter[type] = Counter()
+"""By how many of them a class is watched: trainings in several threads overlap in any order."""
+_RESTORED: dict[type, contextlib.ExitStack] = {}
+
+
 @contextlib.contextmanager
 def _calls_of(env: Any) -> Iterator[list[str]]:  # noqa: ANN401
     """Notes calls of ``reset`` and ``step`` that reach ``env`` below its wrappers, or a copy in it, while it lasts.
 
     Classes are asked, not their objects, so that a copy of ``env`` that is made meanwhile is one of its own.
     """
-    watched, calls = [env.unwrapped, *(each.unwrapped for each in environments_of(env))], list[str]()
-    with contextlib.ExitStack() as undone:
-        for kind, name in itertools.product({type(each): None for each in watched}, ("reset", "step")):
-            own, original = vars(kind).get(name), getattr(kind, name)
+    watched = [env.unwrapped, *(each.unwrapped for each in environments_of(env))]
+    listener, kinds = (watched, list[str]()), {type(each): None for each in watched}
+    with _LOCK:
+        _LISTENING.append(listener)
+        for kind in kinds:
+            _WATCHED[kind] += 1
+            if _WATCHED[kind] == 1:
+                _RESTORED[kind] = _watch(kind)
+    try:
+        yield listener[1]
+    finally:
+        with _LOCK:
+            _LISTENING[:] = [each for each in _LISTENING if each is not listener]
+            for kind in kinds:
+                _WATCHED[kind] -= 1
+                if _WATCHED[kind] == 0:
+                    del _WATCHED[kind]
+                    _RESTORED.pop(kind).close()
 
-            @functools.wraps(original)
-            def noted(self: Any, *given: Any, _original: Any = original, **named: Any) -> Any:  # noqa: ANN401
+
+def _watch(kind: type) -> contextlib.ExitStack:
+    """Has a class tell of calls of its ``reset`` and ``step``, until what it returns is closed."""
+    restored = contextlib.ExitStack()
+    for name in ("reset", "step"):
+        own, original = vars(kind).get(name), getattr(kind, name)
+
+        @functools.wraps(original)
+        def noted(self: Any, *given: Any, _original: Any = original, **named: Any) -> Any:  # noqa: ANN401
+            for watched, calls in tuple(_LISTENING):
                 calls.extend(_original.__name__ for each in watched if each is self)
-                return _original(self, *given, **named)
+            return _original(self, *given, **named)
 
-            setattr(kind, name, noted)
-            undone.callback(delattr, kind, name) if own is None else undone.callback(setattr, kind, name, own)
-        yield calls
+        setattr(kind, name, noted)
+        restored.callback(delattr, kind, name) if own is None else restored.callback(setattr, kind, name, own)
+    return restored
 
 
 def _state(stream: Any) -> Any:  # noqa: ANN401
