@@ -97,17 +97,29 @@ def is_weighted(layer: object) -> bool:
     return bool(getattr(layer, "weighted", False)) and ("weighted" in own or not {"forward", "messages"} & own)
 
 
-def check_patched(layers: Sequence[Layer], tokens: Tensor, context: Context, weights: Sequence[Tensor]) -> None:
-    """Raises ValueError if a forward hook changes what a layer makes of ``tokens``: only the forward pass heeds it."""
-    for layer, weight in zip(layers, weights, strict=True):
-        hooked: Any = layer
-        if not getattr(layer, "_forward_hooks", None):
-            continue
-        if not torch.equal(hooked(tokens, context, weight), hooked.forward(tokens, context, weight)):
-            raise ValueError(
-                "blocks: a forward hook changes what a layer gives, which an expansion over the context knows nothing "
-                "of; ask transformer(context, queries), whose layers run their hooks, or remove it for fit."
-            )
+class PatchedError(ValueError):
+    """A layer gives something else than its own forward pass does."""
+
+
+def is_patched(layer: Any) -> bool:  # noqa: ANN401
+    """Whether hooks run before or after a layer's forward pass, or a function stands in its place."""
+    hooks = (getattr(layer, name, None) for name in ("_forward_hooks", "_forward_pre_hooks"))
+    replaced = "forward" in vars(layer) and not hasattr(layer, "_orig_mod")  # which torch.compile has put there
+    return replaced or any(hooks) or bool(nn.modules.module._has_any_global_hook())
+
+
+def check_patched(
+    layers: Sequence[Any], weights: Sequence[Tensor], depth: int, before: Tensor, after: Tensor, context: Context
+) -> None:
+    """Raises PatchedError if not the layer before ``depth`` alone has made ``after`` of the tokens ``before``."""
+    i = (depth - 1) % len(layers)
+    if depth > 0 and is_patched(layers[i]):
+        if torch.equal(after, type(layers[i]).forward(layers[i], before, context, weights[i])):
+            return
+        raise PatchedError(
+            "blocks: a forward hook changes what a layer gives, which an expansion over the context knows nothing of; "
+            "ask transformer(context, queries), whose layers run their hooks, or remove it for fit."
+        )
 
 
 def prompt_of(layer: object) -> str:

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from icrl_agents.arrays import fold
 from icrl_agents.context import Context
 from icrl_agents.divergence import check_finite
+from icrl_agents.pure import held
 from icrl_agents.value_function import Basis
 
 
@@ -32,7 +32,7 @@ class _Columns(nn.Module):
 
 
 def columns(transformer: Any, context: Context) -> Basis:  # noqa: ANN401
-    """Values after each layer as a function of the queries, with weights and context as they are now.
+    """Values after each layer as a function of the queries, with layers, their hooks and weights as they are now.
 
     Args:
         transformer: An ``InContextTransformer`` of L layers.
@@ -41,11 +41,6 @@ def columns(transformer: Any, context: Context) -> Basis:  # noqa: ANN401
     Returns:
         ``(*more, *batch, m, d) -> (*more, *batch, m, L + 1)``; gradients pass on to the weights.
     """
-    held = {f"transformer.{name}": weight.clone() for name, weight in transformer.named_parameters()}
     kept = copy.copy(context)
     vars(kept).update({name: part.clone() for name, part in vars(context).items() if isinstance(part, Tensor)})
-    return partial(_called, _Columns(transformer), held, kept)
-
-
-def _called(module: _Columns, weights: dict[str, Tensor], context: Context, queries: Tensor) -> Tensor:
-    return functional_call(module, weights, (context, queries))
+    return partial(_Columns(held(transformer)), kept)

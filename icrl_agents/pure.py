@@ -53,7 +53,8 @@ def _held(item: Any, known: dict[int, Any]) -> Any:  # noqa: ANN401 - whatever a
         return known[id(item)]
     if isinstance(item, nn.Module):
         known[id(item)] = copied = object.__new__(type(item))
-        copied.__dict__.update({name: _held(each, known) for name, each in vars(item).items()})
+        for name, each in vars(item).items():  # what hooks record is for the caller, who keeps it
+            copied.__dict__[name] = copy.copy(each) if "_hooks" in name else _held(each, known)
     elif isinstance(item, (nn.UninitializedParameter, nn.UninitializedBuffer)):
         raise ValueError("a weight of a module is not initialised yet, as of LazyLinear; ask it about a state first.")
     elif isinstance(item, (Tensor, np.ndarray)):

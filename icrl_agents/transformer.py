@@ -10,14 +10,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from icrl_agents.attention import KernelAttention
 from icrl_agents.blocks import Layer, check_blocks, check_mixture, check_patched, is_weighted, prompt_of
 from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
-from icrl_agents.divergence import DivergenceError, DivergenceWarning
-from icrl_agents.error_dynamics import check_layers, is_suspect
-from icrl_agents.notices import hearing, warn
-from icrl_agents.possible_values import check_possible
+from icrl_agents.divergence import DivergenceError
+from icrl_agents.error_dynamics import check_layers
+from icrl_agents.judgement import judge
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
 from icrl_agents.weighted_context import weighted
 
@@ -127,10 +125,10 @@ class InContextTransformer(nn.Module):
         layers, distinct = self._layers, self._distinct(context)
         bases = self._bind(distinct)
         tokens, weights = self._start(distinct, None, bases)
-        check_patched(layers, tokens, distinct, weights)
         before, increments, averages = tokens, [[] for _ in layers], []
         for depth, following in enumerate(self._run(distinct, tokens, weights)):
             before, tokens = tokens, following
+            check_patched(layers, weights, depth, before, tokens, distinct)
             for i, (layer, steps) in enumerate(zip(layers, increments, strict=True)):
                 if depth == 0:
                     steps.append(torch.zeros_like(layer.messages(tokens, distinct)))
@@ -197,38 +195,6 @@ class InContextTransformer(nn.Module):
             for layer, weight in zip(self._layers, weights, strict=True):
                 tokens = layer(tokens, context, weight)
                 yield tokens
-
-
-def judge(
-    transformer: InContextTransformer,
-    context: Context,
-    queries: Tensor,
-    values: Tensor,
-    errors: Tensor | None = None,
-    rewards: Tensor | None = None,
-) -> None:
-    """Warns, or raises DivergenceError, as ``fit``, where ``is_suspect`` finds that a looped layer of TD asks it.
-
-    While weights are trained, which may lead out of it, that is a warning too.
-    """
-    layer: Any = transformer.blocks[0]
-    sweeps = getattr(layer, "step_size", 1.0) is not None and len(transformer.blocks) == 1
-    if not (sweeps and getattr(layer, "expands", True)):
-        return
-    bounded = not isinstance(getattr(layer, "attention", None), KernelAttention)
-    with hearing() as heard:
-        if bounded:
-            check_possible(values.detach()[..., None], context)
-    if not (heard or is_suspect(context, values, errors, rewards, bounded)):
-        return
-    try:
-        with torch.no_grad():
-            transformer.fit(context)(queries)
-    except DivergenceError:
-        if not (torch.is_grad_enabled() and any(weight.requires_grad for weight in transformer.parameters())):
-            raise
-        text = "the layers diverge on a context: values of trained weights are no policy's; fit says from where."
-        warn(text, DivergenceWarning, stacklevel=5)
 
 
 def check_count(name: str, count: Any) -> int:  # noqa: ANN401

@@ -28,6 +28,7 @@ ORDER = (
     {"value_function"},
     {"prompt", "evaluators"},
     {"layers", "columns", "blocks"},
+    {"judgement"},
     {"transformer"},
     {"checkpoint"},
     {"constructions", "compressed"},

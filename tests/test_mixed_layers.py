@@ -4,7 +4,6 @@ import warnings
 
 import pytest
 import torch
-from torch.nn.utils import prune
 
 from icrl_agents import constructions, kernels
 from icrl_agents.attention import SoftmaxAttention
@@ -184,31 +183,6 @@ def test_only_what_it_is_known_to_equal_is_exported():
         exported(Wider(0.5))
     with pytest.raises(TypeError, match=r"layer: expected a TemporalShiftLayer .* got Half"):
         export_multihead_attention(Half(SoftmaxAttention(kernels.RBF(0.5))), DIM)
-
-
-def test_weights_that_a_hook_makes_before_each_call_are_refused_where_layers_are_asked_otherwise():
-    shifted, linear = constructions.weighted_softmax_td(kernels.RBF(0.5), 3), constructions.linear_td(DIM, 3)
-    for transformer, name in ((shifted, "value_weights"), (linear, "P")):
-        prune.identity(transformer.blocks[0], name)
-        for ask in (transformer.fit, lambda context, t=transformer: t(context, context.states)):
-            with pytest.raises(ValueError, match="blocks: has weights that a hook makes before each call"):
-                ask(context_of())
-        prune.remove(transformer.blocks[0], name)
-        assert bool(transformer.fit(context_of())(normal(3, DIM)).isfinite().all())
-
-
-def test_a_forward_hook_that_changes_a_layer_is_heeded_by_the_forward_pass_and_refused_by_fit():
-    transformer, context, seen = constructions.weighted_softmax_td(kernels.RBF(0.5), 3), context_of(), []
-    expected = transformer(context, context.states)
-    transformer.blocks[0].register_forward_hook(lambda module, given, tokens: seen.append(tokens))
-    torch.testing.assert_close(transformer.fit(context)(context.states), expected)
-    assert len(seen) >= 3
-    patched = transformer.blocks[0].register_forward_hook(lambda module, given, tokens: tokens * 0.5)
-    assert not torch.allclose(transformer(context, context.states), expected)
-    with pytest.raises(ValueError, match="a forward hook changes what a layer gives"):
-        transformer.fit(context)
-    patched.remove()
-    torch.testing.assert_close(transformer.fit(context)(context.states), expected)
 
 
 def test_an_attention_that_adds_keys_or_drops_weights_is_refused_when_made_and_later():

@@ -7,12 +7,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from icrl_agents import Context, collect
+from icrl_agents import Context, InContextTransformer, collect
 from icrl_agents.adaptive import AdaptiveTD
+from icrl_agents.constructions import weighted_softmax_td
 from icrl_agents.control import Critic
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Laplace
+from icrl_agents.layers import export_multihead_attention
 from icrl_envs import ProcessEnv
 from icrl_envs.cartpole import random_cartpole
 
@@ -73,3 +75,26 @@ def test_a_process_is_the_same_in_threads_that_share_it():
     finally:
         sys.setswitchinterval(interval)
     assert all(map(torch.equal, alone, together))
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["expansion", "columns"])
+def test_weights_stay_in_their_module_while_threads_use_it(trained):
+    """Other weights than its own are in its place meanwhile, such as those in another floating type."""
+    layer = export_multihead_attention(weighted_softmax_td(RBF(1.0), 1).blocks[0], 2)  # type: ignore[arg-type]
+    transformer = InContextTransformer([layer], 3).requires_grad_(trained)
+    own = dict(transformer.named_parameters())
+    contexts = [context.to(dtype=(torch.float32, torch.float64)[i % 2]) for i, context in enumerate(CONTEXTS)] * 3
+
+    def values(context):
+        value = transformer.fit(context)
+        return value(context.states[:3]) + value(context.states[:3])
+
+    alone, interval = list(map(values, contexts)), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(values, contexts))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(map(torch.equal, alone, together))
+    assert all(weight is own[name] for name, weight in transformer.named_parameters())

@@ -9,15 +9,16 @@ from torch import Tensor
 
 from icrl_agents.arrays import check_kind
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
-from icrl_agents.blocks import prompt_of
+from icrl_agents.blocks import is_patched, prompt_of
 from icrl_agents.compressed.contexts import CompressedContexts
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.eligibility import eligibility_traces
+from icrl_agents.judgement import judge
 from icrl_agents.kernel_binding import bind_kernel
 from icrl_agents.kernel_matrix import check_finite, check_reached, has_score, score_matrix
 from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.magnitudes import widened
-from icrl_agents.transformer import InContextTransformer, judge
+from icrl_agents.transformer import InContextTransformer
 
 
 def state_values(transformer: InContextTransformer, contexts: CompressedContexts) -> Tensor:
@@ -101,8 +102,8 @@ def _attention(layer: TemporalShiftLayer, contexts: CompressedContexts) -> Tenso
 
 
 def _is_compressible(block: torch.nn.Module) -> bool:
-    if type(block) is LinearAttentionLayer:
-        return True
+    if is_patched(block) or type(block) is LinearAttentionLayer:
+        return not is_patched(block)
     return type(block) in (TemporalShiftLayer, DualHeadLayer) and _has_score(cast(TemporalShiftLayer, block).attention)
 
 

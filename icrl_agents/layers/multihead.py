@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from functools import partial
 from numbers import Integral
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from icrl_agents.layers.lifting import LIFTED, check_digits, context_lift, lifte
 from icrl_agents.layers.memory import TemporalShiftLayer, td_step_size
 from icrl_agents.magnitudes import for_products
 from icrl_agents.prompt import MEMORY, memory_tokens, route
+from icrl_agents.pure import held
 
 
 class MultiheadLayer(nn.Module):
@@ -79,8 +79,7 @@ class MultiheadLayer(nn.Module):
 
     def bind(self, context: Context) -> BoundAttention:
         """The layer's attention to the transitions of ``context``: of any states, whose memory rows are 0."""
-        held = {name: weight.clone() for name, weight in self.attention.named_parameters()}
-        rule = partial(self._weights, held, None if self.lift is None else context_lift(context, self.lift))
+        rule = partial(held(self)._weights, None if self.lift is None else context_lift(context, self.lift))
         return BoundAttention(rule, context.states.clone(), context.mask, context.states.new_ones(()))
 
     def rule(self, context: Context) -> SoftmaxAttention:
@@ -101,33 +100,27 @@ class MultiheadLayer(nn.Module):
 
     def forward(self, tokens: Tensor, context: Context, weights: Tensor) -> Tensor:
         """Returns the tokens after the layer, ``(*batch, columns, width)``."""
-        tokens = tokens + self._attend(dict(self.attention.named_parameters()), tokens, tokens, context.mask)[0]
+        tokens = tokens + self._attend(tokens, tokens, context.mask)[0]
         return torch.cat([tokens[..., :-2], route(context, tokens[..., -1])[..., None], tokens[..., -1:]], dim=-1)
 
     def read_out(self, tokens: Tensor) -> Tensor:
         """Values of every column, ``(*batch, columns)``."""
         return tokens[..., -1]
 
-    def _weights(
-        self,
-        held: Mapping[str, Tensor],
-        lift: tuple[Tensor, Tensor] | None,
-        queries: Tensor,
-        keys: Tensor,
-        mask: Tensor,
-    ) -> Tensor:
+    def _weights(self, lift: tuple[Tensor, Tensor] | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
         queries, keys = (_lifted(lift, states) for states in (queries, keys))
         check_digits(lift, queries)
         queries, keys = (functional.pad(each, (0, MEMORY)) for each in (queries, keys))
-        return self._attend(held, queries, keys, mask)[1]
+        return self._attend(queries, keys, mask)[1]
 
-    def _attend(
-        self, parameters: Mapping[str, Tensor], queries: Tensor, columns: Tensor, mask: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _attend(self, queries: Tensor, columns: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Attention of the queries to the first n columns, and its weights on all of them.
 
-        Both are zero, not NaN, where a context has no transition at all.
+        Both are zero, not NaN, where a context has no transition at all. Weights of another floating type are those of
+        a copy: in the module itself, other threads would find them in place of its own.
         """
+        attention = held(self.attention)
+        parameters = dict(attention.named_parameters())
         batch, n, width, dtype = mask.shape[:-1], mask.shape[-1], columns.shape[-2], columns.dtype
         queries, unfold = fold(queries, batch)
         to_query, to_key, _ = parameters["in_proj_weight"].chunk(3)
@@ -139,7 +132,7 @@ class MultiheadLayer(nn.Module):
         no_keys = (torch.arange(width, device=mask.device) >= n).expand(queries.shape[-2], width)
         flat_queries, flat_columns = (rows.reshape(batch.numel(), *rows.shape[-2:]) for rows in (queries, columns))
         found, weights = functional_call(
-            self.attention,
+            attention,
             {name: weight.to(columns) for name, weight in parameters.items()},
             (flat_queries, flat_columns, flat_columns),
             {"key_padding_mask": padding, "attn_mask": no_keys},

@@ -1,0 +1,143 @@
+"""Hooks on layers, as of pruning, probing and patching: heeded, kept with the value function, or refused."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch.nn.modules.module import register_module_forward_hook
+from torch.nn.utils import prune
+
+from icrl_agents import constructions, kernels
+from icrl_agents.compressed import CompressedContexts, state_values
+from icrl_agents.context import Context
+from icrl_agents.layers import FullAttentionLayer, export_multihead_attention
+from icrl_agents.transformer import InContextTransformer
+
+DIM = 2
+
+
+def normal(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def context_of(n=8):
+    x = normal(n + 1, DIM)
+    return Context(x[:-1], normal(n, seed=1), [0.9] * n, x[1:])
+
+
+def test_weights_that_a_hook_makes_before_each_call_are_refused_where_layers_are_asked_otherwise():
+    shifted, linear = constructions.weighted_softmax_td(kernels.RBF(0.5), 3), constructions.linear_td(DIM, 3)
+    for transformer, name in ((shifted, "value_weights"), (linear, "P")):
+        prune.identity(transformer.blocks[0], name)
+        for ask in (transformer.fit, lambda context, t=transformer: t(context, context.states)):
+            with pytest.raises(ValueError, match="blocks: has weights that a hook makes before each call"):
+                ask(context_of())
+        prune.remove(transformer.blocks[0], name)
+        assert bool(transformer.fit(context_of())(normal(3, DIM)).isfinite().all())
+
+
+def test_a_forward_hook_that_changes_a_layer_is_heeded_by_the_forward_pass_and_refused_by_fit():
+    transformer, context, seen = constructions.weighted_softmax_td(kernels.RBF(0.5), 3), context_of(), []
+    expected = transformer(context, context.states)
+    transformer.blocks[0].register_forward_hook(lambda module, given, tokens: seen.append(tokens))
+    torch.testing.assert_close(transformer.fit(context)(context.states), expected)
+    assert len(seen) >= 3
+    patched = transformer.blocks[0].register_forward_hook(lambda module, given, tokens: tokens * 0.5)
+    assert not torch.allclose(transformer(context, context.states), expected)
+    with pytest.raises(ValueError, match="a forward hook changes what a layer gives"):
+        transformer.fit(context)
+    patched.remove()
+    torch.testing.assert_close(transformer.fit(context)(context.states), expected)
+
+
+def halved(tokens):
+    """Tokens whose value row is halved."""
+    return torch.cat([tokens[..., :-1], 0.5 * tokens[..., -1:]], dim=-1)
+
+
+def before_it(layer):
+    return layer.register_forward_pre_hook(lambda module, given: (halved(given[0]), *given[1:])).remove
+
+
+def everywhere(layer):
+    return register_module_forward_hook(lambda each, given, out: halved(out) if each is layer else None).remove
+
+
+def in_its_place(layer):
+    layer.forward = lambda *given: halved(type(layer).forward(layer, *given))
+    return partial(delattr, layer, "forward")
+
+
+PATCHES = {
+    "after it": lambda layer: layer.register_forward_hook(lambda module, given, out: halved(out)).remove,
+    "before it": before_it,
+    "everywhere": everywhere,
+    "in its place": in_its_place,
+}
+TRANSFORMERS = {
+    "temporal shift": constructions.weighted_softmax_td(kernels.RBF(0.5), 3),
+    "dual head": constructions.weighted_softmax_td(kernels.RBF(0.5), 3, form="dual_head"),
+    "kernel": constructions.kernel_td(kernels.RBF(0.5), 3),
+    "linear": constructions.linear_td(DIM, 3),
+}
+
+
+@pytest.mark.parametrize("patch", PATCHES.values(), ids=PATCHES)
+@pytest.mark.parametrize("transformer", TRANSFORMERS.values(), ids=TRANSFORMERS)
+def test_whatever_changes_a_layer_is_heeded_by_the_forward_pass_and_refused_by_fit(transformer, patch):
+    context, path = context_of(), torch.arange(9).remainder(4)[None]
+    contexts = CompressedContexts(normal(1, 4, DIM), normal(1, 4), path, torch.full((1, 8), 0.9, dtype=torch.float64))
+    expected = transformer(context, context.states)
+    undo = patch(transformer.blocks[0])
+    try:
+        patched = transformer(context, context.states)
+        with pytest.raises(ValueError, match="a forward hook changes what a layer gives"):
+            transformer.fit(context)
+        found, whole = state_values(transformer, contexts), transformer(contexts.context, contexts.points)
+    finally:
+        undo()
+    assert not torch.allclose(patched, expected)
+    torch.testing.assert_close(found, whole)
+    assert not torch.allclose(state_values(transformer, contexts), found)
+    torch.testing.assert_close(transformer.fit(context)(context.states), expected)
+
+
+def free_layers():
+    return InContextTransformer([FullAttentionLayer(0.1 * normal(5, 5), normal(5, 5, seed=i)) for i in range(2)])
+
+
+def standard_attention():
+    layer = constructions.weighted_softmax_td(kernels.RBF(0.5), 1).blocks[0]
+    return InContextTransformer([export_multihead_attention(layer, DIM)], 3).requires_grad_(True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("build", [free_layers, standard_attention])
+def test_values_of_layers_that_queries_run_through_keep_hooks_and_structure_of_their_fit(build):
+    transformer, context = build(), context_of()
+    clean = transformer.fit(context)
+    expected = clean(context.states)
+    hook = transformer.blocks[0].register_forward_hook(lambda module, given, out: halved(out))
+    patched = transformer.fit(context)
+    found = patched(context.states)
+    torch.testing.assert_close(found, transformer(context, context.states))
+    assert not torch.allclose(found, expected)
+    assert torch.equal(clean(context.states), expected)
+    hook.remove()
+    assert torch.equal(patched(context.states), found)
+    transformer.loops += 1
+    if build is standard_attention:
+        transformer.blocks[0].attention.dropout = 0.5
+    assert torch.equal(clean(context.states), expected)
+
+
+def test_what_hooks_record_is_in_the_callers_hands():
+    transformer, context, cache = free_layers(), context_of(), dict[str, torch.Tensor]()
+
+    def record(store, module, given, out):
+        store["tokens"] = out
+
+    transformer.blocks[0].register_forward_hook(partial(record, cache))
+    value = transformer.fit(context)
+    cache.clear()
+    value(context.states)
+    assert cache["tokens"].shape[-2:] == (len(context.points) + len(context), 5)
