@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,44 +16,22 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from icrl_agents import kernels
-from icrl_agents.attention import KernelAttention, SoftmaxAttention
 from icrl_agents.blocks import check_mixture
 from icrl_agents.files import at_home, check_writable, unfinished, write_together
-from icrl_agents.layers import (
-    DualHeadLayer,
-    FullAttentionLayer,
-    LinearAttentionLayer,
-    MultiheadLayer,
-    TemporalShiftLayer,
-)
+from icrl_agents.structure import built, described
 from icrl_agents.transformer import InContextTransformer
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FORMAT = 1
 _TRIES = 20
-_WITH_SETTINGS = {layer.__name__: layer for layer in (LinearAttentionLayer, FullAttentionLayer)}
-_KERNELS: dict[str, Callable[..., nn.Module]] = {
-    kernel.__name__: kernel
-    for kernel in (
-        kernels.RBF,
-        kernels.Laplace,
-        kernels.ProductLaplace,
-        kernels.Identity,
-        kernels.DotProduct,
-        kernels.Exponential,
-        kernels.Linear,
-        kernels.ReLU,
-    )
-}
 
 
 def save(transformer: InContextTransformer, folder: str | Path) -> None:
     """Writes a transformer into ``folder``, made if it is missing; a checkpoint there is replaced, whole or not at all.
 
-    Blocks that share weights are written with one copy each.
+    A block in several places is one again when it is read; of weights that others share, each has a copy.
 
     Raises:
         OSError: If the folder cannot be written, or others do so again and again at the same time.
@@ -65,12 +43,12 @@ def save(transformer: InContextTransformer, folder: str | Path) -> None:
     _check_replaceable(folder)
     if (kind := type(transformer)) is not InContextTransformer:
         raise ValueError(f"transformer: a {kind.__name__} would be read as an InContextTransformer; save state_dict().")
-    check_mixture(list(transformer.blocks))
+    check_mixture(blocks := list(transformer.blocks))
     config = {
         "format": FORMAT,
         "icrl": version("icrl"),
         "loops": transformer.loops,
-        "blocks": [_describe_layer(block) for block in transformer.blocks],
+        "blocks": described(blocks),
     }
     tensors = {name: tensor.detach().contiguous().clone() for name, tensor in transformer.state_dict().items()}
     for name in (each for each in tensors if each.endswith(".length_scale")):
@@ -172,67 +150,11 @@ def _structure(path: Path, content: bytes) -> dict[str, Any]:
 
 def _build(path: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> InContextTransformer:
     try:
-        blocks = [_build_layer(spec, f"blocks.{i}", tensors) for i, spec in enumerate(config["blocks"])]
-        return InContextTransformer(blocks, config["loops"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        return InContextTransformer(built(config["blocks"], tensors), config["loops"])
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path}: no transformer can be built from this structure and its weights ({error!r})."
         ) from error
-
-
-def _describe_layer(layer: nn.Module) -> dict[str, Any]:
-    if isinstance(layer, (LinearAttentionLayer, FullAttentionLayer)) and type(layer) in _WITH_SETTINGS.values():
-        return {"type": type(layer).__name__, **layer.settings()}
-    if isinstance(layer, TemporalShiftLayer) and type(layer) in (TemporalShiftLayer, DualHeadLayer):
-        return {"type": type(layer).__name__, "attention": _describe_attention(layer.attention)}
-    kinds = ", ".join([*_WITH_SETTINGS, "TemporalShiftLayer", "DualHeadLayer"])
-    hint = (
-        "; save the layer that it was exported from, or its state_dict()" if isinstance(layer, MultiheadLayer) else ""
-    )
-    raise ValueError(f"blocks: a {type(layer).__name__} cannot be saved; expected one of {kinds}{hint}.")
-
-
-def _describe_attention(attention: SoftmaxAttention | KernelAttention) -> dict[str, Any]:
-    if type(attention) not in (SoftmaxAttention, KernelAttention):
-        raise ValueError(
-            f"attention: a {type(attention).__name__} cannot be saved; expected one of icrl_agents.attention."
-        )
-    kernel = type(attention.kernel).__name__
-    if _KERNELS.get(kernel) is not type(attention.kernel):
-        raise ValueError(
-            f"kernel: {attention.kernel!r} is a callable of yours and cannot be saved; expected one of "
-            f"{', '.join(_KERNELS)}."
-        )
-    described: dict[str, Any] = {"type": type(attention).__name__, "kernel": kernel}
-    if getattr(attention.kernel, "length_scale", 0) is None:
-        described["length_scale"] = "median"
-    if isinstance(attention, KernelAttention):
-        described["step_size"] = attention.step_size
-    return described
-
-
-def _build_layer(spec: dict[str, Any], prefix: str, tensors: dict[str, Tensor]) -> nn.Module:
-    own = {name.removeprefix(prefix + "."): tensor for name, tensor in tensors.items() if name.startswith(prefix + ".")}
-    if spec["type"] in _WITH_SETTINGS:
-        return _WITH_SETTINGS[spec["type"]].from_settings(spec, own)
-    attention = _build_attention(spec["attention"], own)
-    if spec["type"] == "DualHeadLayer":
-        return DualHeadLayer(attention, own["value_weights"], own["target_weights"])
-    if spec["type"] == "TemporalShiftLayer":
-        return TemporalShiftLayer(attention, own["value_weights"])
-    raise ValueError(f"unknown layer {spec['type']!r}")
-
-
-def _build_attention(spec: dict[str, Any], own: dict[str, Tensor]) -> SoftmaxAttention | KernelAttention:
-    kernel_class = _KERNELS[spec["kernel"]]
-    weight = {name.removeprefix("attention.kernel."): t for name, t in own.items() if name.startswith("attention.k")}
-    settings = {"length_scale": "median"} if spec.get("length_scale") == "median" else {}
-    kernel = kernel_class(**settings, **weight)
-    if spec["type"] == "SoftmaxAttention":
-        return SoftmaxAttention(kernel)
-    if spec["type"] == "KernelAttention":
-        return KernelAttention(kernel, spec["step_size"])
-    raise ValueError(f"unknown attention {spec['type']!r}")
 
 
 def _check_numbers(where: str, tensors: Mapping[str, Tensor]) -> None:

@@ -144,6 +144,8 @@ class InContextTransformer(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Writes ``model.safetensors`` (weights) and ``config.json`` (structure) into ``folder``, made if missing.
 
+        A block in several places is one again when it is read; of weights that other blocks share, each has a copy.
+
         Raises:
             OSError: If the folder cannot be written.
             ValueError: If a kernel is a plain callable, which has no weights to save, a weight is not finite, or the

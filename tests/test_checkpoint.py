@@ -189,3 +189,13 @@ def test_an_exported_layer_is_refused_with_the_way_out(tmp_path):
     with pytest.raises(ValueError, match=r"a MultiheadLayer cannot be saved; expected one of .* exported from"):
         InContextTransformer([exported], 2).save_pretrained(tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_layer_in_several_places_is_one_again(tmp_path):
+    first, second = sequential().blocks
+    transformer = InContextTransformer([first, second, first])
+    transformer.save_pretrained(tmp_path)
+    loaded = InContextTransformer.from_pretrained(tmp_path)
+    assert_same_weights(loaded, transformer)
+    assert loaded.blocks[0] is loaded.blocks[2] is not loaded.blocks[1]
+    assert len(list(loaded.parameters())) == len(list(transformer.parameters())) + 1  # the kernel, which two share

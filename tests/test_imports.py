@@ -30,6 +30,7 @@ ORDER = (
     {"layers", "columns", "blocks"},
     {"judgement"},
     {"transformer"},
+    {"structure"},
     {"checkpoint"},
     {"constructions", "compressed"},
     {"diagnostics", "adaptive"},
