@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.context import Context
-from icrl_agents.pure import check_hooks
+from icrl_agents.pure import check_hooks, is_patched
 from icrl_agents.value_function import Basis
 
 
@@ -99,13 +99,6 @@ def is_weighted(layer: object) -> bool:
 
 class PatchedError(ValueError):
     """A layer gives something else than its own forward pass does."""
-
-
-def is_patched(layer: Any) -> bool:  # noqa: ANN401
-    """Whether hooks run before or after a layer's forward pass, or a function stands in its place."""
-    hooks = (getattr(layer, name, None) for name in ("_forward_hooks", "_forward_pre_hooks"))
-    replaced = "forward" in vars(layer) and not hasattr(layer, "_orig_mod")  # which torch.compile has put there
-    return replaced or any(hooks) or bool(nn.modules.module._has_any_global_hook())
 
 
 def check_patched(

@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from icrl_agents.arrays import fold
 from icrl_agents.context import Context
 from icrl_agents.divergence import check_finite
-from icrl_agents.pure import held
+from icrl_agents.pure import depends_on_call, held
 from icrl_agents.value_function import Basis
+
+_UNCHANGING = ("icrl_agents.", *(f"torch.nn.modules.{kind}" for kind in ("container", "linear", "activation")))
+"""Modules that compute the same in training mode as otherwise."""
 
 
 class _Columns(nn.Module):
@@ -40,7 +43,25 @@ def columns(transformer: Any, context: Context) -> Basis:  # noqa: ANN401
 
     Returns:
         ``(*more, *batch, m, d) -> (*more, *batch, m, L + 1)``; gradients pass on to the weights.
+
+    Raises:
+        ValueError: If values are others each time that they are asked for.
     """
     kept = copy.copy(context)
     vars(kept).update({name: part.clone() for name, part in vars(context).items() if isinstance(part, Tensor)})
-    return partial(_Columns(held(transformer)), kept)
+    basis = partial(_Columns(held(transformer)), kept)
+    _check_repeatable(transformer, basis, kept.states[..., :1, :])
+    return basis
+
+
+@torch.no_grad()
+def _check_repeatable(transformer: nn.Module, basis: Basis, states: Tensor) -> None:
+    """Raises ValueError if ``states`` have other values each time, for something in training mode that is not ours."""
+    trained = (type(part).__module__ for part in transformer.modules() if part.training)
+    if not all(name.startswith(_UNCHANGING) for name in trained):
+        alone, again = basis(states), basis(states)
+        if depends_on_call(alone, again, alone):
+            raise ValueError(
+                "blocks: values are others each time that they are asked for, as with dropout or spectral "
+                "normalisation of weights in training mode; call transformer.eval() before fit."
+            )

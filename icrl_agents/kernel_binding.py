@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from icrl_agents.kernel_matrix import OWN, check_kernel, has_score, kernel_matrix
 from icrl_agents.kernels import Kernel
-from icrl_agents.pure import check_held, check_hooks, depends_on_call, held, some_rows
+from icrl_agents.pure import check_held, check_hooks, depends_on_call, held, is_patched, some_rows
 
 _SCORE = 1e-2
 """Differences between a score and log κ above rounding."""
@@ -31,7 +31,7 @@ def bind_kernel(kernel: Kernel, keys: Tensor, mask: Tensor, *, scaled: bool = Fa
         check_hooks("kernel", kernel)
     bind = getattr(kernel, "bind", None)
     bound = kernel if bind is None else _bound(bind, keys, mask)
-    if type(kernel) in OWN:
+    if type(kernel) in OWN and (scaled or not is_patched(kernel)):
         return bound
     bound = held(bound) if isinstance(bound, nn.Module) or bind is not None else bound
     _check_pairwise(bound, keys.detach(), scaled)
@@ -92,8 +92,8 @@ def _check_score(kernel: Any, some: Tensor, kappa: Tensor, *, asked_for: bool) -
         raise TypeError(f"{wrong}, (x, y) -> (m, n), which softmax takes ({error}); call it something else.") from error
     if _differ(scores, kappa):
         raise ValueError(
-            f"{wrong}, as where a class that inherits one overrides forward alone; softmax attention takes the score. "
-            "Override both, or let a module call the other kernel."
+            f"{wrong}, as where a hook changes that or a class that inherits one overrides forward alone; softmax "
+            "attention takes the score. Override both, or let a module or function call the other kernel."
         )
 
 

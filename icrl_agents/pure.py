@@ -135,6 +135,13 @@ def check_hooks(name: str, module: object) -> None:
         )
 
 
+def is_patched(module: Any) -> bool:  # noqa: ANN401
+    """Whether hooks run before or after a module's forward pass, or a function stands in its place."""
+    hooks = (getattr(module, name, None) for name in ("_forward_hooks", "_forward_pre_hooks"))
+    replaced = "forward" in vars(module) and not hasattr(module, "_orig_mod")  # which torch.compile has put there
+    return replaced or any(hooks) or bool(nn.modules.module._has_any_global_hook())
+
+
 def holding(module: _Module, **weights: Tensor) -> _Module:
     """Returns a copy of ``module`` that keeps these weights as they are now, and passes gradients on to them."""
     copied = object.__new__(type(module))  # copy.copy is refused by modules with parametrisations

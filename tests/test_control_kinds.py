@@ -4,6 +4,7 @@ import copy
 import threading
 from dataclasses import replace
 
+import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -107,6 +108,24 @@ def test_callbacks_of_trainings_in_several_threads_are_each_held_to_their_own_en
         ppo(env, LSTD(0.1), total_steps=8, seed=0, config=settings, on_update=second)
     other.join()
     assert (Corridor.reset, Corridor.step) == methods
+
+
+def test_a_callback_may_send_the_class_of_the_environment_to_workers():
+    class Viewed(Corridor):
+        def __init__(self):
+            self.viewer = threading.Lock()  # which is no worker's
+
+    sent = []
+    settings = PPOConfig(rollout_steps=8, epochs=1, hidden=(4,))
+    ppo(
+        Viewed(),
+        LSTD(0.1),
+        total_steps=8,
+        seed=0,
+        config=settings,
+        on_update=lambda *_: sent.append(cloudpickle.dumps(Viewed)),
+    )
+    assert cloudpickle.loads(sent[0])().reset()[0].tolist() == [0.0]
 
 
 def test_differential_values_make_no_advantages():

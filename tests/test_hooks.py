@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.utils import prune
+from torch.nn.utils.parametrize import register_parametrization
 
 from icrl_agents import constructions, kernels
 from icrl_agents.compressed import CompressedContexts, state_values
 from icrl_agents.context import Context
+from icrl_agents.evaluators import KernelTD, WeightedSoftmaxTD
 from icrl_agents.layers import FullAttentionLayer, export_multihead_attention
 from icrl_agents.transformer import InContextTransformer
 
@@ -141,3 +143,56 @@ def test_what_hooks_record_is_in_the_callers_hands():
     cache.clear()
     value(context.states)
     assert cache["tokens"].shape[-2:] == (len(context.points) + len(context), 5)
+
+
+def test_a_layer_in_several_places_stays_itself_where_a_value_function_is_asked():
+    first, second = free_layers().blocks
+    transformer, context = InContextTransformer([first, second, first]), context_of()
+    own, value = first.V, transformer.fit(context)
+    expected = value(context.states)
+    assert first.V is own
+    with torch.no_grad():
+        own *= 3.0
+    assert torch.equal(value(context.states), expected)
+
+
+class Scaled(torch.nn.Module):
+    def forward(self, weight):
+        return 2.0 * weight
+
+
+class Dropped(torch.nn.Module):
+    def forward(self, weight):
+        return torch.nn.functional.dropout(weight, 0.3, self.training)
+
+
+def test_a_parametrised_projection_is_computed_where_it_is_used():
+    plain, scaled = standard_attention(), standard_attention()
+    with torch.no_grad():
+        plain.blocks[0].attention.in_proj_weight *= 2.0
+    register_parametrization(scaled.blocks[0].attention, "in_proj_weight", Scaled())
+    context = context_of()
+    torch.testing.assert_close(scaled(context, context.states), plain(context, context.states))
+    torch.testing.assert_close(scaled.fit(context)(context.states), plain(context, context.states))
+
+
+@pytest.mark.parametrize("drop", [Dropped, partial(torch.nn.Dropout, 0.3)])
+def test_weights_that_are_dropped_at_random_are_refused_in_training_mode(drop):
+    transformer, context = free_layers(), context_of()
+    register_parametrization(transformer.blocks[0], "V", drop(), unsafe=True)
+    with pytest.raises(
+        ValueError, match=r"blocks: values are others each time .* call transformer.eval\(\) before fit"
+    ):
+        transformer.fit(context)
+    value = transformer.eval().fit(context)
+    assert torch.equal(value(context.states), value(context.states))
+
+
+def test_a_hook_on_a_kernel_is_heeded_by_kernel_td_and_refused_where_softmax_takes_the_score():
+    kernel, context = kernels.RBF(0.5), context_of()
+    raised = KernelTD(lambda x, y: kernels.RBF(0.5)(x, y) + 0.05, 5, 0.05).fit(context)(context.states)
+    kernel.register_forward_hook(lambda module, given, kappa: kappa + 0.05)
+    torch.testing.assert_close(KernelTD(kernel, 5, 0.05).fit(context)(context.states), raised)
+    with pytest.raises(ValueError, match="kernel: its score is not the logarithm of what it gives, as where a hook"):
+        WeightedSoftmaxTD(kernel, 5).fit(context)
+    assert bool(WeightedSoftmaxTD(lambda x, y: kernel(x, y), 5).fit(context)(context.states).isfinite().all())

@@ -15,6 +15,7 @@ from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Laplace
 from icrl_agents.layers import export_multihead_attention
+from icrl_agents.machine import one_thread
 from icrl_envs import ProcessEnv
 from icrl_envs.cartpole import random_cartpole
 
@@ -98,3 +99,18 @@ def test_weights_stay_in_their_module_while_threads_use_it(trained):
         sys.setswitchinterval(interval)
     assert all(map(torch.equal, alone, together))
     assert all(weight is own[name] for name, weight in transformer.named_parameters())
+
+
+def test_what_keeps_torch_on_one_thread_gives_back_what_was_before_however_it_overlaps():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        first, second = one_thread(), one_thread()
+        first.__enter__()
+        second.__enter__()
+        first.__exit__(None, None, None)
+        assert torch.get_num_threads() == 1
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

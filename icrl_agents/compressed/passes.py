@@ -9,7 +9,7 @@ from torch import Tensor
 
 from icrl_agents.arrays import check_kind
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
-from icrl_agents.blocks import is_patched, prompt_of
+from icrl_agents.blocks import prompt_of
 from icrl_agents.compressed.contexts import CompressedContexts
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.eligibility import eligibility_traces
@@ -18,6 +18,7 @@ from icrl_agents.kernel_binding import bind_kernel
 from icrl_agents.kernel_matrix import check_finite, check_reached, has_score, score_matrix
 from icrl_agents.layers import DualHeadLayer, LinearAttentionLayer, TemporalShiftLayer
 from icrl_agents.magnitudes import widened
+from icrl_agents.pure import is_patched
 from icrl_agents.transformer import InContextTransformer
 
 

@@ -74,13 +74,18 @@ def _watch(kind: type) -> contextlib.ExitStack:
 
         @functools.wraps(original)
         def noted(self: Any, *given: Any, _original: Any = original, **named: Any) -> Any:  # noqa: ANN401
-            for watched, calls in tuple(_LISTENING):
-                calls.extend(_original.__name__ for each in watched if each is self)
+            _note(self, _original.__name__)
             return _original(self, *given, **named)
 
         setattr(kind, name, noted)
         restored.callback(delattr, kind, name) if own is None else restored.callback(setattr, kind, name, own)
     return restored
+
+
+def _note(env: Any, name: str) -> None:  # noqa: ANN401
+    """Notes a call where ``env`` is watched: by its name here, so that a class sent to workers takes nothing along."""
+    for watched, calls in tuple(_LISTENING):
+        calls.extend(name for each in watched if each is env)
 
 
 def _state(stream: Any) -> Any:  # noqa: ANN401

@@ -120,10 +120,9 @@ class MultiheadLayer(nn.Module):
         a copy: in the module itself, other threads would find them in place of its own.
         """
         attention = held(self.attention)
-        parameters = dict(attention.named_parameters())
         batch, n, width, dtype = mask.shape[:-1], mask.shape[-1], columns.shape[-2], columns.dtype
         queries, unfold = fold(queries, batch)
-        to_query, to_key, _ = parameters["in_proj_weight"].chunk(3)
+        to_query, to_key, _ = attention.in_proj_weight.chunk(3)
         queries, columns = for_products(queries, columns, to_query / math.sqrt(len(to_query)), to_key)
         if n == 0:
             return unfold(torch.zeros_like(queries)), unfold(queries.new_zeros((*queries.shape[:-1], width)))
@@ -133,7 +132,7 @@ class MultiheadLayer(nn.Module):
         flat_queries, flat_columns = (rows.reshape(batch.numel(), *rows.shape[-2:]) for rows in (queries, columns))
         found, weights = functional_call(
             attention,
-            {name: weight.to(columns) for name, weight in parameters.items()},
+            {name: weight.to(columns) for name, weight in attention.named_parameters()},
             (flat_queries, flat_columns, flat_columns),
             {"key_padding_mask": padding, "attn_mask": no_keys},
         )
