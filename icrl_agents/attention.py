@@ -33,6 +33,7 @@ from icrl_agents.kernel_matrix import (
     warn_of_unreached,
 )
 from icrl_agents.kernels import Kernel
+from icrl_agents.settings import Checked
 from icrl_agents.weighted_context import Transitions, WeightedContext
 
 StepSize = float | Literal["auto"]
@@ -125,6 +126,17 @@ class SoftmaxAttention(nn.Module):
         return BoundAttention(rule, keys, mask, counts=counts)
 
 
+def check_step_size(step_size: Any, *, auto: bool = True) -> StepSize:  # noqa: ANN401
+    """Returns ``step_size`` if it is positive and finite (or ``"auto"`` where allowed); raises ValueError otherwise."""
+    if auto and isinstance(step_size, str) and step_size == "auto":
+        return "auto"
+    with contextlib.suppress(OverflowError):  # of an integer beyond the largest float
+        if isinstance(step_size, Real) and not isinstance(step_size, bool) and 0 < float(step_size) < float("inf"):
+            return float(step_size)
+    alternative = " or 'auto'" if auto else ""
+    raise ValueError(f"step_size: expected a positive number{alternative}, got {step_size!r}.")
+
+
 class KernelAttention(nn.Module):
     """Unnormalised attention κ(x, x_k), optionally scaled to the largest step that is stable (arXiv 2605.09727).
 
@@ -135,10 +147,12 @@ class KernelAttention(nn.Module):
         step_size: ``"auto"`` divides by max_j Σ_i |κ(x_i, x_j)| over the context; a number multiplies.
     """
 
+    step_size = Checked(lambda _, value: check_step_size(value))
+
     def __init__(self, kernel: Kernel, step_size: StepSize = "auto") -> None:
         super().__init__()
         self.kernel = check_kernel(kernel)
-        self.step_size = check_step_size(step_size)
+        self.step_size = step_size
 
     def bind(self, keys: Tensor, mask: Tensor, counts: Tensor | None = None) -> BoundAttention:
         """Returns the attention to ``keys (*batch, n, d)`` where ``mask (*batch, n)`` is True."""
@@ -187,17 +201,6 @@ def attend_points(
     else:
         step = cast(Tensor, attend(attention, context).gain)[..., 0]
     return bound, weights, step
-
-
-def check_step_size(step_size: Any, *, auto: bool = True) -> StepSize:  # noqa: ANN401
-    """Returns ``step_size`` if it is positive and finite (or ``"auto"`` where allowed); raises ValueError otherwise."""
-    if auto and isinstance(step_size, str) and step_size == "auto":
-        return "auto"
-    with contextlib.suppress(OverflowError):  # of an integer beyond the largest float
-        if isinstance(step_size, Real) and not isinstance(step_size, bool) and 0 < float(step_size) < float("inf"):
-            return float(step_size)
-    alternative = " or 'auto'" if auto else ""
-    raise ValueError(f"step_size: expected a positive number{alternative}, got {step_size!r}.")
 
 
 def _softmax(kernel: Any, counts: Tensor | None, queries: Tensor, keys: Tensor, mask: Tensor) -> Tensor:  # noqa: ANN401

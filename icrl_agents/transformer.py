@@ -16,8 +16,16 @@ from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.error_dynamics import check_layers
 from icrl_agents.judgement import judge
+from icrl_agents.settings import Checked
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
 from icrl_agents.weighted_context import weighted
+
+
+def check_count(name: str, count: Any) -> int:  # noqa: ANN401
+    """Returns ``count`` if it is an integer ≥ 0; raises ValueError naming the argument otherwise."""
+    if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
+        raise ValueError(f"{name}: expected an integer ≥ 0, got {count!r}.")
+    return int(count)
 
 
 class InContextTransformer(nn.Module):
@@ -46,11 +54,13 @@ class InContextTransformer(nn.Module):
         tensor([1.9000], dtype=torch.float64)
     """
 
+    loops = Checked(check_count)
+
     def __init__(self, blocks: Sequence[nn.Module], loops: int = 1, reference: Evaluator | None = None) -> None:
         super().__init__()
         check_blocks(blocks)
         self.blocks = nn.ModuleList(blocks)
-        self.loops = check_count("loops", loops)
+        self.loops = loops
         self._reference = (reference,)  # in which no module is one of this one's
 
     @property
@@ -197,13 +207,6 @@ class InContextTransformer(nn.Module):
             for layer, weight in zip(self._layers, weights, strict=True):
                 tokens = layer(tokens, context, weight)
                 yield tokens
-
-
-def check_count(name: str, count: Any) -> int:  # noqa: ANN401
-    """Returns ``count`` if it is an integer ≥ 0; raises ValueError naming the argument otherwise."""
-    if isinstance(count, bool) or not isinstance(count, Integral) or count < 0:
-        raise ValueError(f"{name}: expected an integer ≥ 0, got {count!r}.")
-    return int(count)
 
 
 def _queries(context: Context, queries: Any) -> Tensor:  # noqa: ANN401

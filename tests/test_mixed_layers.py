@@ -1,5 +1,6 @@
 """Layers that do not go together, weights whose gradient would be lost, and what values keep of a context."""
 
+import contextlib
 import warnings
 
 import pytest
@@ -8,6 +9,7 @@ import torch
 from icrl_agents import constructions, kernels
 from icrl_agents.attention import SoftmaxAttention
 from icrl_agents.context import Context
+from icrl_agents.control import Critic
 from icrl_agents.layers import (
     DualHeadLayer,
     FullAttentionLayer,
@@ -194,3 +196,36 @@ def test_an_attention_that_adds_keys_or_drops_weights_is_refused_when_made_and_l
     for ask in (transformer.fit, lambda each: transformer(each, torch.eye(2))):
         with pytest.raises(ValueError, match=r"dropout=0\.5"):
             ask(context)
+
+
+@pytest.mark.parametrize(
+    ("setting", "wrong"),
+    [
+        (("loops",), [-1, 1.5, True]),
+        (("blocks", 0, "trace_decay"), [1.5, -0.5, "half"]),
+        (("blocks", 0, "scaling"), ["most", None]),
+        (("blocks", 0, "prompt"), ["memory", []]),
+        (("blocks", 0, "attention", "step_size"), [-1.0, 0, float("nan"), "most"]),
+        (("blocks", 0, "form"), ["triple_head", 2]),
+        (("gae_lambda",), [-3, "most"]),
+        (("window",), [0, 2.5]),
+        (("features",), [3]),
+        (("evaluator",), [None]),
+    ],
+    ids=lambda each: str(each[-1]),
+)
+def test_settings_are_checked_later_as_when_the_object_is_made(setting, wrong):
+    linear, kernel = constructions.td_lambda(DIM, 3, 0.5), constructions.kernel_td(kernels.RBF(0.5), 3)
+    for item in (linear, kernel, InContextTransformer([full()], 2), Critic(kernel)):
+        with contextlib.suppress(AttributeError):  # not all of them have it
+            for name in setting[:-1]:
+                item = item[name] if isinstance(name, int) else getattr(item, name)
+            right = getattr(item, setting[-1])
+            for value in wrong:
+                with pytest.raises((ValueError, TypeError), match=f"^(lambda_|{setting[-1]})"):
+                    setattr(item, setting[-1], value)
+            setattr(item, setting[-1], right)
+            assert getattr(item, setting[-1]) is right
+            break
+    else:
+        pytest.fail(f"nothing has {setting}")

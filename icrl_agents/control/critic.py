@@ -18,6 +18,7 @@ from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.eligibility import check_lambda
 from icrl_agents.machine import check_device
 from icrl_agents.notices import hearing, warn
+from icrl_agents.settings import Checked
 from icrl_agents.value_function import Evaluator, ValueFunction, check_discounted
 from icrl_envs import arguments
 
@@ -77,6 +78,12 @@ class Critic:
         tensor([1., 3.], dtype=torch.float64)
     """
 
+    evaluator = Checked(lambda _, given: check_evaluator(given))
+    gae_lambda = Checked(lambda _, given: check_lambda(given))
+    window = Checked(lambda name, given: arguments.integer(name, given, 1))
+    features: Checked[Features | None] = Checked(lambda _, given: _check_features(given))
+    device = Checked(lambda _, given: _check_device(given))
+
     def __init__(
         self,
         evaluator: Evaluator,
@@ -86,13 +93,7 @@ class Critic:
         features: Features | None = None,
         device: str | None = None,
     ) -> None:
-        self.evaluator = check_evaluator(evaluator)
-        self.gae_lambda = check_lambda(gae_lambda)
-        self.window = arguments.integer("window", window, 1)
-        if features is not None and not callable(features):
-            raise TypeError(f"features: expected a callable (m, d) -> (m, f) or None, got {features!r}.")
-        if device is not None:
-            check_device(device)
+        self.evaluator, self.gae_lambda, self.window = evaluator, gae_lambda, window
         self.features, self.device = features, device
         self._batches: deque[Context] = self._window([])
         self._gamma: float | None = None
@@ -201,6 +202,18 @@ def _gamma_of(batches: Iterable[Context], before: float | None) -> float | None:
         found = batch.discounts[batch.discounts > 0].unique()
         before = float(found) if len(found) == 1 else before
     return before
+
+
+def _check_features(features: Any) -> Any:  # noqa: ANN401 - checked here
+    if features is not None and not callable(features):
+        raise TypeError(f"features: expected a callable (m, d) -> (m, f) or None, got {features!r}.")
+    return features
+
+
+def _check_device(device: Any) -> str | None:  # noqa: ANN401 - checked here
+    if device is not None:
+        check_device(device)
+    return device
 
 
 def check_evaluator(evaluator: Evaluator) -> Evaluator:

@@ -12,6 +12,7 @@ from icrl_agents.arrays import constant, take_rows
 from icrl_agents.context import Context
 from icrl_agents.magnitudes import for_products
 from icrl_agents.prompt import MEMORY, memory_tokens, route
+from icrl_agents.settings import Checked, one_of
 from icrl_agents.value_function import Basis
 
 Form = Literal["temporal_shift", "dual_head"]
@@ -37,12 +38,11 @@ class FullAttentionLayer(nn.Module):
     """
 
     expands = False
+    form: Checked[Form] = Checked(one_of(_HEADS))
 
     def __init__(self, V: Tensor, A: Tensor, *, form: Form = "temporal_shift") -> None:
         super().__init__()
-        if form not in _HEADS:
-            raise ValueError(f"form: expected one of {list(_HEADS)}, got {form!r}.")
-        self.form: Form = form
+        self.form = form
         self.V, self.A = _heads("V", V, _HEADS[form]), _heads("A", A, _HEADS[form])
         if self.V.shape != self.A.shape:
             raise ValueError(f"A: expected the shape of V, {tuple(self.V.shape)}, got {tuple(self.A.shape)}.")

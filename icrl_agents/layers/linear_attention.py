@@ -20,6 +20,7 @@ from icrl_agents.eligibility import (
 )
 from icrl_agents.magnitudes import check_squares, widened
 from icrl_agents.prompt import average_reward_tokens, linear_tokens
+from icrl_agents.settings import Checked, one_of
 from icrl_agents.value_function import Basis
 
 Prompt = Literal["discounted", "average_reward"]
@@ -54,6 +55,10 @@ class LinearAttentionLayer(nn.Module):
         ValueError: If an argument is out of range or shapes disagree.
     """
 
+    prompt: Checked[Prompt] = Checked(one_of(_PROMPTS))
+    scaling: Checked[Scaling] = Checked(one_of(_SCALINGS))
+    trace_decay = Checked(lambda _, value: check_lambda(value))
+
     def __init__(
         self,
         P: Tensor,
@@ -64,11 +69,7 @@ class LinearAttentionLayer(nn.Module):
         scaling: Scaling = "none",
     ) -> None:
         super().__init__()
-        if prompt not in _PROMPTS:
-            raise ValueError(f"prompt: expected one of {list(_PROMPTS)}, got {prompt!r}.")
-        if scaling not in _SCALINGS:
-            raise ValueError(f"scaling: expected one of {list(_SCALINGS)}, got {scaling!r}.")
-        self.prompt, self.scaling, self.trace_decay = prompt, scaling, check_lambda(trace_decay)
+        self.prompt, self.scaling, self.trace_decay = prompt, scaling, trace_decay
         self.P, self.Q = _heads("P", P), _heads("Q", Q)
         if self.P.shape != self.Q.shape:
             raise ValueError(f"Q: expected the shape of P, {tuple(self.P.shape)}, got {tuple(self.Q.shape)}.")
