@@ -3,17 +3,19 @@
 import math
 import pickle
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from icrl_agents.collection import collect
 from icrl_agents.context import Context
-from icrl_agents.control import Critic
+from icrl_agents.control import Critic, PPOConfig, ppo
 from icrl_agents.control.features import standardising
 from icrl_agents.divergence import DivergenceWarning
-from icrl_agents.evaluators import LSTD, WeightedSoftmaxTD
-from icrl_agents.kernels import RBF
+from icrl_agents.evaluators import LSTD, MonteCarlo, TabularTD, WeightedSoftmaxTD
+from icrl_agents.kernels import RBF, Laplace
 from icrl_agents.notices import warn
 
 
@@ -123,3 +125,33 @@ def test_a_critic_that_has_assessed_is_pickled(features):
     critic.assess(Context(np.eye(3), np.ones(3), np.full(3, 0.5), np.eye(3)[::-1]))
     states = torch.eye(3, dtype=torch.float64)
     assert torch.equal(pickle.loads(pickle.dumps(critic))(states), critic(states))
+
+
+SOLVING = {
+    "limit": WeightedSoftmaxTD(Laplace(0.5), math.inf),
+    "returns": MonteCarlo(),
+    "tabular": TabularTD(2000),
+}
+
+
+@pytest.mark.parametrize("evaluator", SOLVING.values(), ids=SOLVING)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_critic_that_solves_its_context_has_no_advantages_and_says_so(evaluator, dtype):
+    batch = collect(gym.make("CartPole-v1"), num_steps=128, gamma=0.95, seed=0).to(dtype=dtype)
+    with pytest.warns(RuntimeWarning, match="evaluator: TD errors of this batch are 0 but for rounding"):
+        found = Critic(evaluator).assess(batch)
+    assert not bool(found.advantages.any())
+    assert float(found.values.max()) > 5.0
+    assert bool(Critic(WeightedSoftmaxTD(Laplace(0.5), 20)).assess(batch).advantages.any())
+
+
+def test_an_actor_does_not_follow_the_rounding_of_a_critic_that_solves_its_context():
+    settings, weights = PPOConfig(rollout_steps=128, epochs=1, hidden=(4,)), []
+
+    def keep(steps, actor):
+        weights.append(torch.nn.utils.parameters_to_vector(actor.parameters()).detach().clone())
+
+    with pytest.warns(RuntimeWarning, match="evaluator: TD errors of this batch are 0 but for rounding"):
+        ppo(gym.make("CartPole-v1"), MonteCarlo(), total_steps=384, seed=0, config=settings, on_update=keep)
+    assert len(weights) == 4
+    assert all(torch.equal(each, weights[0]) for each in weights)

@@ -75,3 +75,11 @@ def test_the_horizon_is_the_least_also_where_the_logarithms_are_rounded():
         steps = horizon(gamma, missing)
         assert gamma**steps <= missing
         assert steps == 1 or gamma ** (steps - 1) > missing
+
+
+@pytest.mark.parametrize("states", [3, 7, 30])
+@pytest.mark.parametrize("value", [0.1, 0.9948, 2.38336])
+def test_returns_that_are_all_one_number_have_no_variance_at_all(states, value):
+    truth = GroundTruth(np.arange(states)[:, None], np.full((states, 10), value), 0.9, 50)
+    assert truth.values.tolist() == [value] * states
+    assert (truth.return_variance, truth.value_variance, truth.noise_share) == (0.0, 0.0, 0.0)

@@ -237,3 +237,14 @@ def test_what_cannot_be_improved_with_is_named(run, error, message):
 
 def trial():
     return Trial(episodes_of(1, 3, seed=0)[0], np.zeros((3, 2)), np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("count", [3, 7, 45])
+def test_returns_that_are_all_equal_move_no_gain(count):
+    rng = np.random.default_rng(count)
+    episodes = [Episode(rng.standard_normal((51, 2)), np.full(50, -0.1), terminated=False) for _ in range(count)]
+    trials = [Trial(each, *rng.standard_normal((2, 50, 3))) for each in episodes]
+    advantages = return_advantages(episodes, 0.97)
+    assert not np.any(advantages)
+    for each in (advantages, [np.full(50, 0.1)] * count):
+        assert gain_scores(trials, each).tolist() == [0.0, 0.0, 0.0]

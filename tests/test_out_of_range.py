@@ -63,9 +63,14 @@ def test_a_return_or_advantage_that_overflows_is_an_error():
         whole.returns()
     with pytest.raises(ValueError, match="values: expected finite numbers whose TD errors have finite sums"):
         generalised_advantages(whole, whole.rewards.new_zeros(4), 1.0)
-    for rewards in ([1e308, 1e308], [-1e308, -1e308, 1.7e308]):  # whose sum, or difference from the mean, is none
+
+    def advantages(*rewards):
+        return return_advantages([Episode(np.zeros((2, 1)), np.array([reward])) for reward in rewards], 0.5)
+
+    for rewards in ([1.7e308, -1e308], [-1e308, -1e308, 1.7e308]):  # whose differences are none
         with pytest.raises(ValueError, match="episodes: expected finite numbers as returns, less their mean"):
-            return_advantages([Episode(np.zeros((2, 1)), np.array([reward])) for reward in rewards], 0.5)
+            advantages(*rewards)
+    assert not np.any(advantages(1e308, 1e308))
 
 
 def test_scales_of_relevance_follow_the_states_to_any_size():

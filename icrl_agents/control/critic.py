@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from icrl_agents.arrays import check_kind
@@ -21,6 +22,9 @@ from icrl_agents.notices import hearing, warn
 from icrl_agents.settings import Checked
 from icrl_agents.value_function import Evaluator, ValueFunction, check_discounted
 from icrl_envs import arguments
+
+_ROUNDING = 64
+"""Units in the last place of the largest value, below which TD errors are rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +78,7 @@ class Critic:
     Example:
         >>> from icrl_agents.evaluators import TabularTD
         >>> critic = Critic(TabularTD(num_sweeps=1), gae_lambda=0.0)
-        >>> critic.assess(Context([[0.0], [1.0]], [1.0, 3.0], [0.0, 0.0], [[1.0], [2.0]])).values
+        >>> critic.assess(Context([[0.0], [1.0]], [1.0, 3.0], [0.9, 0.0], [[1.0], [2.0]])).values
         tensor([1., 3.], dtype=torch.float64)
     """
 
@@ -104,7 +108,9 @@ class Critic:
     def assess(self, batch: Context) -> Assessment:
         """Fits the evaluator on ``batch`` and the batches before it in the window; returns what it makes of it.
 
-        After an error the critic is as it was before. Padding is left out, and its values and advantages are 0.
+        After an error the critic is as it was before. Padding is left out, and its values and advantages are 0. So are
+        all advantages where TD errors are no more than rounding, as of an evaluator that solves its context; that is
+        warned of, since an actor would follow chance.
 
         Raises:
             DivergenceError: If the evaluator diverges.
@@ -120,6 +126,15 @@ class Critic:
         fitted, diverged = self._refitted(batches)
         values = self._values(fitted, batch.points)
         advantages = generalised_advantages(batch, values, self.gae_lambda)
+        if _are_rounding(batch.td_errors(values), values, batch.rewards):
+            advantages = torch.zeros_like(advantages)
+            warn(
+                "evaluator: TD errors of this batch are 0 but for rounding, so that there is no advantage in it, and "
+                "all of them are 0: as where each state is seen once, and values are the limit of all sweeps or single "
+                "returns. Take fewer sweeps, a wider kernel or a ridge.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._batches, self._fitted, self._gamma = batches, fitted, gamma
         self.divergences += diverged
         return Assessment(values[: len(batch)].masked_fill(~batch.mask, 0.0), advantages)
@@ -194,6 +209,14 @@ class Critic:
         values = value(features(there))
         check_kind("evaluator: values", values, Tensor)
         return values.to(states.device)
+
+
+def _are_rounding(errors: Tensor, values: Tensor, rewards: Tensor) -> bool:
+    """Whether TD errors δ_k = R_k + γ_k v(x′_k) − v(x_k), not all of numbers that are 0, are no more than it leaves."""
+    if errors.numel() < 2:
+        return False
+    largest = float(torch.cat([values.detach(), rewards.detach()]).abs().max())
+    return largest > 0.0 and float(errors.detach().abs().max()) <= _ROUNDING * torch.finfo(values.dtype).eps * largest
 
 
 def _gamma_of(batches: Iterable[Context], before: float | None) -> float | None:

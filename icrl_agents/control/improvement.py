@@ -168,6 +168,7 @@ def return_advantages(episodes: Sequence[Episode], gamma: float) -> list[Array]:
         raise ValueError(f"episodes: expected one length, got {sorted({len(episode) for episode in episodes})}.")
     returns = np.stack([Context.from_episodes([episode], gamma).returns()[0].numpy() for episode in episodes])
     with np.errstate(over="ignore", invalid="ignore"):
+        returns = returns - returns[0]  # of equal ones the mean of these is exact
         advantages = returns - returns.mean(0)
     finite("episodes", torch.from_numpy(advantages), " as returns, less their mean")
     return list(advantages)
@@ -195,8 +196,9 @@ def gain_scores(trials: Sequence[Trial], advantages: Sequence[Array]) -> Array:
         raise ValueError(
             f"advantages: expected shapes {lengths}, one for each transition, got {[np.shape(a) for a in advantages]}."
         )
-    centre = np.concatenate(list(advantages)).mean()
-    sums = np.stack([(a - centre) @ (t.deviations * t.means) for t, a in zip(trials, advantages, strict=True)])
+    first = np.concatenate(list(advantages))[:1]  # of equal ones the mean of their differences is exact
+    centre = (np.concatenate(list(advantages)) - first).mean()
+    sums = np.stack([(a - first - centre) @ (t.deviations * t.means) for t, a in zip(trials, advantages, strict=True)])
     if not np.isfinite(sums).all():
         raise ValueError("advantages: expected finite numbers, got NaN, inf or some whose sums overflow.")
     sums = np.ldexp(sums, -np.frexp(np.abs(sums).max(0))[1])  # by powers of two, so that squares stay in range

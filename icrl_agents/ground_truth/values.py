@@ -73,17 +73,22 @@ class GroundTruth:
     @property
     def values(self) -> np.ndarray:
         """v̂(s) = mean return, ``(m,)``; unbiased but for the rewards behind the horizon."""
-        return self.returns.mean(1)
+        return self.returns[:, 0] + self._beyond_first.mean(1)
+
+    @property
+    def _beyond_first(self) -> np.ndarray:
+        """Each return less the first one of its state, ``(m, n)``: of equal ones moments of these are exact."""
+        return self.returns - self.returns[:, :1]
 
     @property
     def standard_errors(self) -> np.ndarray:
         """Standard error of each value, √(Σ (G − v̂)² / (n (n − 1))), ``(m,)``."""
-        return self.returns.std(1, ddof=1) / math.sqrt(self.continuations)
+        return self._beyond_first.std(1, ddof=1) / math.sqrt(self.continuations)
 
     @property
     def return_variance(self) -> float:
         """E[Var(G | s)]: how far single returns scatter about the value, unbiased."""
-        return float(self.returns.var(1, ddof=1).mean())
+        return float(self._beyond_first.var(1, ddof=1).mean())
 
     @property
     def value_variance(self) -> float:
@@ -94,7 +99,7 @@ class GroundTruth:
         """
         if len(self.values) < 2:
             return math.nan
-        return float(self.values.var(ddof=1) - np.square(self.standard_errors).mean())
+        return float((self.values - self.values[0]).var(ddof=1) - np.square(self.standard_errors).mean())
 
     @property
     def noise_share(self) -> float:
