@@ -1,10 +1,10 @@
-"""Advantages by critics of other episodes: which episodes are others."""
+"""Advantages by critics of other episodes, which episodes are others, and what scores take of them."""
 
 import numpy as np
 import pytest
 
 from icrl_agents import Episode
-from icrl_agents.control.improvement import cross_fitted_advantages
+from icrl_agents.control.improvement import Trial, cross_fitted_advantages, gain_scores
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace
 
@@ -29,3 +29,19 @@ def test_episodes_that_came_out_equal_by_chance_are_others():
     tosses = [Episode(np.zeros((2, 1)), np.array([float(rng.random() < 0.9)]), True) for _ in range(200)]
     found = np.concatenate(cross_fitted_advantages(tosses, CRITIC, gamma=0.9, lambda_=0.7, folds=2))
     assert abs(found.mean()) < 0.05  # 0.8 where the equal ones are left out: each baseline is the other outcome
+
+
+def test_episodes_may_come_one_by_one():
+    rng = np.random.default_rng(0)
+    episodes = [Episode(rng.standard_normal((7, 2)), rng.standard_normal(6)) for _ in range(4)]
+    settings = {"gamma": 0.9, "lambda_": 0.7, "folds": 2}
+    listed = cross_fitted_advantages(episodes, CRITIC, **settings)
+    found = cross_fitted_advantages((each for each in episodes), CRITIC, **settings)  # type: ignore[arg-type]
+    assert np.array_equal(found, listed)
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 2), (1, 1)])
+def test_deviations_of_another_shape_than_the_means_are_refused(shape):
+    trial = Trial(Episode(np.zeros((7, 2)), np.zeros(6)), np.zeros((6, 1)), np.zeros(shape))
+    with pytest.raises(ValueError, match=r"trials: expected means and deviations of one shape, \(T, k\), got \(6, 1\)"):
+        gain_scores([trial], [np.arange(6.0)])

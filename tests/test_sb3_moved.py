@@ -10,6 +10,7 @@ from icrl_agents.kernels import Laplace
 
 pytest.importorskip("stable_baselines3")
 
+from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -134,3 +135,58 @@ def test_rollouts_that_are_collected_by_hand_are_assessed_or_refused():
         model.collect_rollouts(model.env, ConvertCallback(None), model.rollout_buffer, 16)
     model.collect_rollouts(model.env, callback, model.rollout_buffer, 16)
     assert np.abs(model.rollout_buffer.values).max() > 0
+
+
+class Doubled(RolloutBuffer):
+    def add(self, obs, *rest):
+        super().add(2 * obs, *rest)
+
+
+class Clipped(RolloutBuffer):
+    def add(self, obs, action, reward, *rest):
+        super().add(obs, action, np.clip(reward, -0.1, 0.1), *rest)
+
+
+class Counting(RolloutBuffer):
+    added = 0
+
+    def add(self, *given):
+        self.added += 1
+        super().add(*given)
+
+
+def test_a_buffer_of_ones_own_keeps_what_comes_or_is_refused():
+    evaluator = WeightedSoftmaxTD(Laplace(0.5), num_sweeps=5)
+    settings = {"n_steps": 20, "batch_size": 10, "n_epochs": 1, "device": "cpu", "seed": 0}
+    for kind in (Doubled, Clipped):
+        model = InContextPPO("MlpPolicy", copies(), evaluator, rollout_buffer_class=kind, **settings)
+        with pytest.raises(ValueError, match=f"rollout_buffer_class: expected one that keeps .* in a {kind.__name__};"):
+            model.learn(40)
+    model = InContextPPO("MlpPolicy", copies(), evaluator, rollout_buffer_class=Counting, **settings).learn(40)
+    assert model.rollout_buffer.added == 20
+    assert all_rows_ascend(model)
+
+
+class Discounts(BaseCallback):
+    """Sets γ in the buffer, from where Stable-Baselines3 reads it, at the start of each rollout."""
+
+    def _on_step(self):
+        return True
+
+    def _on_rollout_start(self):
+        self.model.rollout_buffer.gamma = 0.5
+
+
+def test_a_discount_that_is_set_in_the_buffer_or_the_model_holds():
+    model = trained_in(copies()).learn(40, callback=Discounts())
+    assert model.gamma == model.critic._gamma == 0.5
+    model.gamma = 0.75
+    model.learn(40)
+    assert model.rollout_buffer.gamma == model.critic._gamma == 0.75
+
+
+def test_another_number_of_steps_than_the_buffer_holds_is_refused():
+    model = trained_in(copies()).learn(40)
+    model.n_steps = 8
+    with pytest.raises(ValueError, match="n_steps: expected 20, as when the model was made, got 8"):
+        model.learn(40)

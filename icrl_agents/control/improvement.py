@@ -135,6 +135,7 @@ def cross_fitted_advantages(
     """
     check_evaluator(evaluator)
     folds = arguments.integer("folds", folds, 2)
+    episodes = list(episodes)
     numbers = {each: i for i, each in enumerate(dict.fromkeys(episodes))}  # episodes are compared by identity
     if len(numbers) < folds:
         raise ValueError(f"episodes: expected at least one for each of {folds} folds, got {len(numbers)}.")
@@ -189,13 +190,20 @@ def gain_scores(trials: Sequence[Trial], advantages: Sequence[Array]) -> Array:
         advantages: Â of each trial's transitions, ``(T,)``.
 
     Raises:
-        ValueError: If there are none, not one advantage for each transition of each trial, or sums are not finite.
+        ValueError: If there are none, not one advantage for each transition of each trial, or means and deviations of
+            different shapes, or if sums are not finite.
     """
     lengths = [np.shape(trial.means)[:1] for trial in trials]
     if not lengths or [np.shape(a) for a in advantages] != lengths:
         raise ValueError(
             f"advantages: expected shapes {lengths}, one for each transition, got {[np.shape(a) for a in advantages]}."
         )
+    for trial in trials:
+        if np.ndim(trial.means) != 2 or np.shape(trial.deviations) != np.shape(trial.means):
+            raise ValueError(
+                "trials: expected means and deviations of one shape, (T, k), got "
+                f"{np.shape(trial.means)} and {np.shape(trial.deviations)}."
+            )
     first = np.concatenate(list(advantages))[:1]  # of equal ones the mean of their differences is exact
     centre = (np.concatenate(list(advantages)) - first).mean()
     sums = np.stack([(a - first - centre) @ (t.deviations * t.means) for t, a in zip(trials, advantages, strict=True)])

@@ -113,8 +113,8 @@ class InContextPPO(PPO):
         """Sets an attribute; a setting of the critic is checked, and holds from the next rollout on."""
         if name in _OF_CRITIC and "critic" in vars(self):
             setattr(self.critic, name, getattr(self._new_critic(**{name: value}), name))
-            if name == "gae_lambda":
-                self.rollout_buffer.gae_lambda = value
+        if name in ("gae_lambda", "gamma") and "critic" in vars(self):
+            setattr(self.rollout_buffer, name, value)
         super().__setattr__(name, value)
 
     def set_env(self, env: Any, force_reset: bool = True) -> None:  # noqa: ANN401 - what Stable-Baselines3 takes

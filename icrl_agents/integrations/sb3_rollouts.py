@@ -26,6 +26,14 @@ class Recording(BaseCallback):
     def _on_rollout_start(self) -> None:
         if has_moved(self.model):
             _refuse_moved()
+        model = cast(Any, self.model)
+        size = model.rollout_buffer.buffer_size
+        if model.n_steps != size:
+            raise ValueError(
+                f"n_steps: expected {size}, as when the model was made, got {model.n_steps}; make another model, or "
+                "save this one and load it with n_steps=."
+            )
+        self.first = copy.deepcopy(model._last_obs)
         self.steps: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         self.final: dict[tuple[int, int], Any] = {}
 
@@ -66,9 +74,11 @@ class Assessing(BaseCallback):
     def _on_rollout_end(self) -> None:
         model, record = cast(Any, self.model), self._record
         buffer = model.rollout_buffer
-        own = getattr(buffer, "gae_lambda", model.gae_lambda)
-        if own != model.gae_lambda:  # set there, as by a callback
-            model.gae_lambda = own
+        for name in ("gae_lambda", "gamma"):
+            own = getattr(buffer, name, getattr(model, name))
+            if own != getattr(model, name):  # set there, as by a callback
+                setattr(model, name, own)
+        _check_kept(buffer, record)
         states = self._encoded(buffer.observations, (buffer.buffer_size, buffer.n_envs))
         following = torch.cat([states[1:], self._encoded(record.last, (1, buffer.n_envs))])
         for (step, i), observation in record.final.items():
@@ -107,6 +117,20 @@ class Assessing(BaseCallback):
         policy.set_training_mode(False)
         with torch.no_grad():
             return extracted(policy, observations, policy.pi_features_extractor)
+
+
+def _check_kept(buffer: Any, record: Recording) -> None:  # noqa: ANN401 - a rollout buffer
+    """Raises ValueError if a buffer of one's own keeps other observations or rewards than it was given."""
+    first, kept = record.first, buffer.observations
+    pairs = [(first[name], kept[name]) for name in kept] if isinstance(kept, dict) else [(first, kept)]
+    same = all(np.array_equal(np.asarray(a, b.dtype).ravel(), b[0].ravel(), b.dtype.kind == "f") for a, b in pairs)
+    for (rewards, _, cut), own in zip(record.steps, buffer.rewards, strict=True):  # where cut, a value is added to them
+        same = same and np.array_equal(rewards[~cut].astype(own.dtype), own[~cut], equal_nan=True)
+    if not same:
+        raise ValueError(
+            f"rollout_buffer_class: expected one that keeps observations and rewards as they come, got others in a "
+            f"{type(buffer).__name__}; change them in a wrapper or, rewards, in a callback: the critic sees that too."
+        )
 
 
 def has_moved(model: Any, observation: Any = None) -> bool:  # noqa: ANN401 - an InContextPPO
