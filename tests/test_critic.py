@@ -135,9 +135,10 @@ SOLVING = {
 
 
 @pytest.mark.parametrize("evaluator", SOLVING.values(), ids=SOLVING)
+@pytest.mark.parametrize("num_steps", [128, 1024])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_critic_that_solves_its_context_has_no_advantages_and_says_so(evaluator, dtype):
-    batch = collect(gym.make("CartPole-v1"), num_steps=128, gamma=0.95, seed=0).to(dtype=dtype)
+def test_a_critic_that_solves_its_context_has_no_advantages_and_says_so(evaluator, dtype, num_steps):
+    batch = collect(gym.make("CartPole-v1"), num_steps=num_steps, gamma=0.95, seed=0).to(dtype=dtype)
     with pytest.warns(RuntimeWarning, match="evaluator: TD errors of this batch are 0 but for rounding"):
         found = Critic(evaluator).assess(batch)
     assert not bool(found.advantages.any())

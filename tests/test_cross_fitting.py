@@ -45,3 +45,11 @@ def test_deviations_of_another_shape_than_the_means_are_refused(shape):
     trial = Trial(Episode(np.zeros((7, 2)), np.zeros(6)), np.zeros((6, 1)), np.zeros(shape))
     with pytest.raises(ValueError, match=r"trials: expected means and deviations of one shape, \(T, k\), got \(6, 1\)"):
         gain_scores([trial], [np.arange(6.0)])
+
+
+def test_a_trial_has_copies_of_arrays_that_are_filled_again():
+    means, trials = np.zeros((6, 1)), []
+    for i in range(3):
+        means[:] = i
+        trials.append(Trial(Episode(np.zeros((7, 2)), np.zeros(6)), means, means))
+    assert [float(trial.means[0, 0]) for trial in trials] == [0.0, 1.0, 2.0]

@@ -14,6 +14,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
 from icrl_agents.integrations.sb3 import InContextPPO
@@ -190,3 +191,19 @@ def test_another_number_of_steps_than_the_buffer_holds_is_refused():
     model.n_steps = 8
     with pytest.raises(ValueError, match="n_steps: expected 20, as when the model was made, got 8"):
         model.learn(40)
+
+
+@pytest.mark.parametrize("made", [lambda: gym.make("CartPole-v1"), lambda: Monitor(gym.make("CartPole-v1")), Ascent])
+def test_the_environment_that_a_model_was_made_with_is_not_evaluated_in(made):
+    """Stable-Baselines3 wraps a single one anew for each of both."""
+    env = made()
+    model = trained_in(env)
+    with pytest.raises(ValueError, match="callback: expected the callbacks to leave the environment of the training"):
+        model.learn(80, callback=EvalCallback(env, eval_freq=5, n_eval_episodes=1, verbose=0, warn=False))
+    model = trained_in(env).learn(35)
+    evaluate_policy(model, env, n_eval_episodes=1, warn=False)
+    rows = model.num_timesteps
+    model.learn(20, reset_num_timesteps=False)
+    assert model.num_timesteps == rows + 20
+    assert np.abs(model.critic._batches[-1].states[0].numpy()).max() <= 1.0  # a start
+    model.learn(40, callback=EvalCallback(made(), eval_freq=5, n_eval_episodes=1, verbose=0, warn=False))

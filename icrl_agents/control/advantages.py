@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
 from torch import Tensor
 
 from icrl_agents.arrays import finite
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import check_lambda
+
+_ROUNDING = 16
+"""TD errors of n transitions are rounding below so many times √n units in the last place of the largest value."""
 
 
 def generalised_advantages(context: Context, values: Tensor, lambda_: float) -> Tensor:
@@ -51,3 +57,12 @@ def generalised_advantages(context: Context, values: Tensor, lambda_: float) -> 
     advantages = errors.new_tensor(delta)
     finite("values", advantages, " whose TD errors have finite sums")
     return advantages
+
+
+def are_rounding(errors: Tensor, values: Tensor, rewards: Tensor) -> bool:
+    """Whether TD errors δ_k = R_k + γ_k v(x′_k) − v(x_k), not all of numbers that are 0, are no more than it leaves."""
+    if errors.numel() < 2:
+        return False
+    largest = float(torch.cat([values.detach(), rewards.detach()]).abs().max())
+    rounding = _ROUNDING * math.sqrt(len(errors)) * torch.finfo(values.dtype).eps * largest
+    return largest > 0.0 and float(errors.detach().abs().max()) <= rounding

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from icrl_agents.arrays import check_kind
 from icrl_agents.context import Context, check_context
-from icrl_agents.control.advantages import generalised_advantages
+from icrl_agents.control.advantages import are_rounding, generalised_advantages
 from icrl_agents.control.features import Features, mapped, standardising
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.eligibility import check_lambda
@@ -22,9 +22,6 @@ from icrl_agents.notices import hearing, warn
 from icrl_agents.settings import Checked
 from icrl_agents.value_function import Evaluator, ValueFunction, check_discounted
 from icrl_envs import arguments
-
-_ROUNDING = 64
-"""Units in the last place of the largest value, below which TD errors are rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,12 +123,13 @@ class Critic:
         fitted, diverged = self._refitted(batches)
         values = self._values(fitted, batch.points)
         advantages = generalised_advantages(batch, values, self.gae_lambda)
-        if _are_rounding(batch.td_errors(values), values, batch.rewards):
+        if are_rounding(batch.td_errors(values), values, batch.rewards):
             advantages = torch.zeros_like(advantages)
             warn(
                 "evaluator: TD errors of this batch are 0 but for rounding, so that there is no advantage in it, and "
                 "all of them are 0: as where each state is seen once, and values are the limit of all sweeps or single "
-                "returns. Take fewer sweeps, a wider kernel or a ridge.",
+                "returns, or where rewards differ by no more than their offset rounds. Take fewer sweeps, a wider "
+                "kernel or a ridge; subtract the offset.",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -209,14 +207,6 @@ class Critic:
         values = value(features(there))
         check_kind("evaluator: values", values, Tensor)
         return values.to(states.device)
-
-
-def _are_rounding(errors: Tensor, values: Tensor, rewards: Tensor) -> bool:
-    """Whether TD errors δ_k = R_k + γ_k v(x′_k) − v(x_k), not all of numbers that are 0, are no more than it leaves."""
-    if errors.numel() < 2:
-        return False
-    largest = float(torch.cat([values.detach(), rewards.detach()]).abs().max())
-    return largest > 0.0 and float(errors.detach().abs().max()) <= _ROUNDING * torch.finfo(values.dtype).eps * largest
 
 
 def _gamma_of(batches: Iterable[Context], before: float | None) -> float | None:

@@ -74,7 +74,7 @@ class AmplifiedPolicy:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One episode, and what a policy did in it.
+    """One episode, and what a policy did in it; of arrays it has copies.
 
     Args:
         episode: The states, as the critic sees them, and the rewards; T transitions.
@@ -85,6 +85,11 @@ class Trial:
     episode: Episode
     means: Array
     deviations: Array
+
+    def __post_init__(self) -> None:
+        """Copies the arrays."""
+        for name in ("means", "deviations"):
+            object.__setattr__(self, name, np.array(getattr(self, name)))
 
 
 def mean_clipped(centre: Array, scale: float) -> Array:

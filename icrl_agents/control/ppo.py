@@ -209,5 +209,5 @@ def _check_finite(numbers: Tensor, config: PPOConfig) -> None:
     if not bool(torch.isfinite(numbers).all()):
         raise DivergenceError(
             f"the actor's loss or weights are not finite: learning_rate {config.learning_rate:g} is too large for it; "
-            f"take a smaller one, such as {PPOConfig.learning_rate:g}, or rewards of a smaller scale."
+            f"take a smaller one, such as {config.learning_rate / 10:g}, or rewards of a smaller scale."
         )

@@ -20,7 +20,7 @@ def tell(on_update: Callable[[int, Actor], None], steps: int, actor: Actor, env:
 
     def streams() -> str:
         found = env.np_random  # of a vector environment perhaps those of its copies
-        return repr([_state(each) for each in (found if isinstance(found, tuple) else (found,))])
+        return repr([state_of(each) for each in (found if isinstance(found, tuple) else (found,))])
 
     before = streams()
     with _calls_of(env) as calls:
@@ -88,7 +88,7 @@ def _note(env: Any, name: str) -> None:  # noqa: ANN401
         calls.extend(name for each in watched if each is env)
 
 
-def _state(stream: Any) -> Any:  # noqa: ANN401
+def state_of(stream: Any) -> Any:  # noqa: ANN401
     """Where a stream of NumPy's is, of an old or new kind; None of anything else."""
     if isinstance(stream, np.random.RandomState):
         return stream.get_state()

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from icrl_agents.control.rollout import Rollout
 from icrl_agents.integrations.sb3_policies import ActorOnly, extracted
-from icrl_agents.integrations.sb3_sources import place_of
+from icrl_agents.integrations.sb3_sources import is_same_place, place_of
 
 
 class Recording(BaseCallback):
@@ -138,7 +138,7 @@ def has_moved(model: Any, observation: Any = None) -> bool:  # noqa: ANN401 - an
     last, place = model.reached or (None, [])
     if last is None or last is not (model._last_obs if observation is None else observation):
         return False
-    return any(one is not other for one, other in zip(place, place_of(model.env), strict=False))
+    return not is_same_place(place, place_of(model.env))
 
 
 def _refuse_moved() -> NoReturn:

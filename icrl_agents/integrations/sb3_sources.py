@@ -8,9 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
+from gymnasium.wrappers import TimeLimit
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecEnvWrapper
 
+from icrl_agents.control.telling import state_of
 from icrl_envs.comparison import Held
 
 Source = dict[str, list[str]]
@@ -30,9 +32,34 @@ def stepped(env: Any) -> list[int]:  # noqa: ANN401 - a VecEnv
 
 
 def place_of(env: Any) -> list[Any]:  # noqa: ANN401 - a VecEnv
-    """What Stable-Baselines3's own VecEnvs keep of their last steps and resets: after further ones, other objects."""
+    """What Stable-Baselines3's own VecEnvs keep of their last steps and resets: after further ones, other objects.
+
+    And the steps that wrappers of environments in this process have counted, which others may have made around it.
+    """
     own = vars(env.unwrapped)
-    return [*own.get("reset_infos", ()), *own.get("buf_infos", ())]
+    counted = [_counted(each) for each in own["envs"]] if isinstance(env.unwrapped, DummyVecEnv) else []
+    return [*own.get("reset_infos", ()), *own.get("buf_infos", ()), *counted]
+
+
+def is_same_place(place: list[Any], other: list[Any]) -> bool:
+    """Whether nothing has moved the environment from ``place`` to ``other``, as far as both tell."""
+    pairs = zip(place, other, strict=False)
+    return all(one is another or (type(one) is tuple and one == another) for one, another in pairs)
+
+
+def _counted(env: Any) -> tuple[Any, ...]:  # noqa: ANN401 - an environment
+    """Steps that time limits and monitors have counted; at an episode's start, or without a limit, the stream too."""
+    counts: list[int] = []
+    begun = False
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, TimeLimit):
+            elapsed = getattr(env, "_elapsed_steps", None) or 0
+            begun = begun or elapsed > 0
+            counts.append(elapsed)
+        elif isinstance(env, Monitor):
+            counts.append(env.total_steps)
+        env = env.env
+    return (*counts, None if begun else repr(state_of(vars(env).get("_np_random"))))
 
 
 def source_of(env: Any) -> Source:  # noqa: ANN401 - a VecEnv, or None
