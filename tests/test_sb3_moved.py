@@ -1,5 +1,7 @@
 """An environment that is moved between two steps of the training: no row goes from one episode to another."""
 
+import contextlib
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -10,7 +12,6 @@ from icrl_agents.kernels import Laplace
 
 pytest.importorskip("stable_baselines3")
 
-from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, ConvertCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -138,61 +139,6 @@ def test_rollouts_that_are_collected_by_hand_are_assessed_or_refused():
     assert np.abs(model.rollout_buffer.values).max() > 0
 
 
-class Doubled(RolloutBuffer):
-    def add(self, obs, *rest):
-        super().add(2 * obs, *rest)
-
-
-class Clipped(RolloutBuffer):
-    def add(self, obs, action, reward, *rest):
-        super().add(obs, action, np.clip(reward, -0.1, 0.1), *rest)
-
-
-class Counting(RolloutBuffer):
-    added = 0
-
-    def add(self, *given):
-        self.added += 1
-        super().add(*given)
-
-
-def test_a_buffer_of_ones_own_keeps_what_comes_or_is_refused():
-    evaluator = WeightedSoftmaxTD(Laplace(0.5), num_sweeps=5)
-    settings = {"n_steps": 20, "batch_size": 10, "n_epochs": 1, "device": "cpu", "seed": 0}
-    for kind in (Doubled, Clipped):
-        model = InContextPPO("MlpPolicy", copies(), evaluator, rollout_buffer_class=kind, **settings)
-        with pytest.raises(ValueError, match=f"rollout_buffer_class: expected one that keeps .* in a {kind.__name__};"):
-            model.learn(40)
-    model = InContextPPO("MlpPolicy", copies(), evaluator, rollout_buffer_class=Counting, **settings).learn(40)
-    assert model.rollout_buffer.added == 20
-    assert all_rows_ascend(model)
-
-
-class Discounts(BaseCallback):
-    """Sets γ in the buffer, from where Stable-Baselines3 reads it, at the start of each rollout."""
-
-    def _on_step(self):
-        return True
-
-    def _on_rollout_start(self):
-        self.model.rollout_buffer.gamma = 0.5
-
-
-def test_a_discount_that_is_set_in_the_buffer_or_the_model_holds():
-    model = trained_in(copies()).learn(40, callback=Discounts())
-    assert model.gamma == model.critic._gamma == 0.5
-    model.gamma = 0.75
-    model.learn(40)
-    assert model.rollout_buffer.gamma == model.critic._gamma == 0.75
-
-
-def test_another_number_of_steps_than_the_buffer_holds_is_refused():
-    model = trained_in(copies()).learn(40)
-    model.n_steps = 8
-    with pytest.raises(ValueError, match="n_steps: expected 20, as when the model was made, got 8"):
-        model.learn(40)
-
-
 @pytest.mark.parametrize("made", [lambda: gym.make("CartPole-v1"), lambda: Monitor(gym.make("CartPole-v1")), Ascent])
 def test_the_environment_that_a_model_was_made_with_is_not_evaluated_in(made):
     """Stable-Baselines3 wraps a single one anew for each of both."""
@@ -207,3 +153,50 @@ def test_the_environment_that_a_model_was_made_with_is_not_evaluated_in(made):
     assert model.num_timesteps == rows + 20
     assert np.abs(model.critic._batches[-1].states[0].numpy()).max() <= 1.0  # a start
     model.learn(40, callback=EvalCallback(made(), eval_freq=5, n_eval_episodes=1, verbose=0, warn=False))
+
+
+class Ends(BaseCallback):
+    """Ends a training at its 13th step, between an observation and the next, by what it is given."""
+
+    def __init__(self, end):
+        super().__init__()
+        self.end = end
+
+    def _on_step(self):
+        return self.n_calls != 13 or self.end()
+
+
+class Crash(gym.Wrapper):
+    """Fails once, after it has made the 13th step."""
+
+    steps = 0
+
+    def step(self, action):
+        shown = self.env.step(action)
+        self.steps += 1
+        if self.steps == 13:
+            raise KeyboardInterrupt
+        return shown
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("end", [lambda: False, interrupt, None], ids=["stop", "interrupt", "crash"])
+def test_a_training_that_ended_in_a_step_goes_on_with_a_new_episode(end):
+    env = gym.wrappers.TimeLimit(Ascent(), 100)
+    model = trained_in(env if end else Crash(env))
+    with contextlib.suppress(KeyboardInterrupt):
+        model.learn(40, callback=Ends(end) if end else None)
+    model.learn(40, reset_num_timesteps=False)
+    assert all_rows_ascend(model)
+    assert len(model.critic._batches[-1]) == 20
+
+
+def test_another_environment_begins_with_an_episode_of_its_own_without_force_reset():
+    model, other = trained_in(copies()).learn(40), copies()
+    other.reset()
+    model.set_env(other, force_reset=False)
+    model.learn(40, reset_num_timesteps=False)
+    assert all_rows_ascend(model)

@@ -148,8 +148,9 @@ class InContextPPO(PPO):
         return super()._init_callback([Assessing(record), *converted, record], progress_bar)
 
     def _setup_learn(self, *given: Any, **settings: Any) -> Any:  # noqa: ANN401 - what Stable-Baselines3 takes
-        if has_moved(self):  # as by an evaluation in it since: an episode begins, where it would go on from elsewhere
-            self._last_obs = None
+        last, _ = self.reached or (None, None)
+        if has_moved(self) or last is not self._last_obs:  # as by an evaluation in it since, or where a callback or an
+            self._last_obs = None  # error has ended the last step: an episode begins, not to go on from elsewhere
         begun = super()._setup_learn(*given, **settings)
         self.reached = self._last_obs, place_of(self.env)
         return begun

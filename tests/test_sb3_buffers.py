@@ -1,0 +1,91 @@
+"""Rollout buffers of one's own, and what is set in a buffer or beside it."""
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from icrl_agents.evaluators import WeightedSoftmaxTD
+from icrl_agents.kernels import Laplace
+
+pytest.importorskip("stable_baselines3")
+
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+
+from icrl_agents.integrations.sb3 import InContextPPO
+
+
+class Ascent(gym.Env):
+    """Goes up by 1 at each step, from some place between 0 and 1, eight times."""
+
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,), np.float64), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.uniform(size=1)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.place = self.place + 1.0
+        return self.place.copy(), 1.0, False, bool(self.place[0] > 8.0), {}
+
+
+def model_in(**settings):
+    settings = {"n_steps": 20, "batch_size": 10, "n_epochs": 1, "device": "cpu", "seed": 0} | settings
+    return InContextPPO("MlpPolicy", make_vec_env(Ascent, 2, seed=0), WeightedSoftmaxTD(Laplace(0.5), 5), **settings)
+
+
+class Doubled(RolloutBuffer):
+    def add(self, obs, *rest):
+        super().add(2 * obs, *rest)
+
+
+class Clipped(RolloutBuffer):
+    def add(self, obs, action, reward, *rest):
+        super().add(obs, action, np.clip(reward, -0.1, 0.1), *rest)
+
+
+class Counting(RolloutBuffer):
+    added = 0
+
+    def add(self, *given):
+        self.added += 1
+        super().add(*given)
+
+
+def test_a_buffer_of_ones_own_keeps_what_comes_or_is_refused():
+    for kind in (Doubled, Clipped):
+        model = model_in(rollout_buffer_class=kind)
+        with pytest.raises(ValueError, match=f"rollout_buffer_class: expected one that keeps .* in a {kind.__name__};"):
+            model.learn(40)
+    model = model_in(rollout_buffer_class=Counting).learn(40)
+    assert model.rollout_buffer.added == 20
+    context = model.critic._batches[-1]
+    np.testing.assert_allclose(context.next_states - context.states, 1.0, rtol=1e-6)
+
+
+class Discounts(BaseCallback):
+    """Sets γ in the buffer, from where Stable-Baselines3 reads it, at the start of each rollout."""
+
+    def _on_step(self):
+        return True
+
+    def _on_rollout_start(self):
+        self.model.rollout_buffer.gamma = 0.5
+
+
+def test_a_discount_that_is_set_in_the_buffer_or_the_model_holds():
+    model = model_in().learn(40, callback=Discounts())
+    assert model.gamma == model.critic._gamma == 0.5
+    model.gamma = 0.75
+    model.learn(40)
+    assert model.rollout_buffer.gamma == model.critic._gamma == 0.75
+
+
+def test_another_number_of_steps_than_the_buffer_holds_is_refused():
+    model = model_in().learn(40)
+    model.n_steps = 8
+    with pytest.raises(ValueError, match="n_steps: expected 20, as when the model was made, got 8"):
+        model.learn(40)
