@@ -200,3 +200,30 @@ def test_another_environment_begins_with_an_episode_of_its_own_without_force_res
     model.set_env(other, force_reset=False)
     model.learn(40, reset_num_timesteps=False)
     assert all_rows_ascend(model)
+
+
+class Level(gym.Env):
+    """Goes up by 1 from 0, without chance or anything that counts its steps."""
+
+    observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,), np.float64), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.place = np.zeros(1)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.place = self.place + 1.0
+        return self.place.copy(), 1.0, False, bool(self.place[0] > 8.0), {}
+
+
+@pytest.mark.parametrize("use", [lambda env: env.reset(), lambda env: env.step(0)], ids=["reset", "step"])
+def test_a_callback_that_moves_a_copy_itself_is_refused_whatever_it_is(use):
+    env, methods = Level(), (Level.reset, Level.step)
+    model = trained_in(env)
+    other = Level()
+    other.reset()
+    model.learn(40, callback=lambda *_: use(other) is not None)
+    assert all_rows_ascend(model)
+    with pytest.raises(ValueError, match="callback: expected the callbacks to leave the environment of the training"):
+        model.learn(40, callback=lambda *_: use(env) is not None)
+    assert (Level.reset, Level.step) == methods

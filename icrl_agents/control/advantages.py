@@ -11,7 +11,7 @@ from icrl_agents.arrays import finite
 from icrl_agents.context import Context, check_context
 from icrl_agents.eligibility import check_lambda
 
-_ROUNDING = 16
+_ROUNDING = 32
 """TD errors of n transitions are rounding below so many times √n units in the last place of the largest value."""
 
 

@@ -23,7 +23,7 @@ def tell(on_update: Callable[[int, Actor], None], steps: int, actor: Actor, env:
         return repr([state_of(each) for each in (found if isinstance(found, tuple) else (found,))])
 
     before = streams()
-    with _calls_of(env) as calls:
+    with calls_of([env.unwrapped, *(each.unwrapped for each in environments_of(env))]) as calls:
         on_update(steps, actor)
     if calls or streams() != before:
         raise ValueError(
@@ -41,12 +41,11 @@ _RESTORED: dict[type, contextlib.ExitStack] = {}
 
 
 @contextlib.contextmanager
-def _calls_of(env: Any) -> Iterator[list[str]]:  # noqa: ANN401
-    """Notes calls of ``reset`` and ``step`` that reach ``env`` below its wrappers, or a copy in it, while it lasts.
+def calls_of(watched: list[Any]) -> Iterator[list[str]]:
+    """Notes calls of ``reset`` and ``step`` of the environments ``watched``, without wrappers, while it lasts.
 
-    Classes are asked, not their objects, so that a copy of ``env`` that is made meanwhile is one of its own.
+    Classes are asked, not their objects, so that a copy of one that is made meanwhile is one of its own.
     """
-    watched = [env.unwrapped, *(each.unwrapped for each in environments_of(env))]
     listener, kinds = (watched, list[str]()), {type(each): None for each in watched}
     with _LOCK:
         _LISTENING.append(listener)

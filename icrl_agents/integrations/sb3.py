@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from icrl_agents.control.critic import Critic, check_evaluator
 from icrl_agents.control.defaults import default_evaluator
 from icrl_agents.control.features import Features
+from icrl_agents.control.telling import calls_of
 from icrl_agents.value_function import Evaluator
 
 try:
@@ -19,7 +20,7 @@ try:
 
     from icrl_agents.integrations.sb3_policies import ActorCnnPolicy, ActorMultiInputPolicy, ActorOnly
     from icrl_agents.integrations.sb3_rollouts import Assessing, Recording, has_moved
-    from icrl_agents.integrations.sb3_sources import are_others, place_of, source_of, stepped
+    from icrl_agents.integrations.sb3_sources import are_others, environments_in, place_of, source_of, stepped
 except ImportError as error:
     raise ImportError(
         f"icrl_agents.integrations.sb3 needs Stable-Baselines3 ({error}); install it with: pip install 'icrl[sb3]', "
@@ -66,6 +67,8 @@ class InContextPPO(PPO):
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {}  # filled below, by the policies of this module
     reached: tuple[Any, list[Any]] | None = None
     """What the environment last showed to the training, and its place then."""
+    calls: list[str]
+    """What else has been called of the environments since, while ``learn`` lasts."""
 
     def __init__(
         self,
@@ -78,7 +81,7 @@ class InContextPPO(PPO):
         **settings: Any,  # noqa: ANN401
     ) -> None:
         self.evaluator = default_evaluator() if evaluator is None else check_evaluator(evaluator)
-        self.window, self.features = window, features
+        self.window, self.features, self.calls = window, features, []
         _warn_of_value_network(settings)
         super().__init__(policy, env, **settings)
 
@@ -147,12 +150,17 @@ class InContextPPO(PPO):
         record = Recording()
         return super()._init_callback([Assessing(record), *converted, record], progress_bar)
 
+    def learn(self, *given: Any, **settings: Any) -> Self:  # noqa: ANN401 - what Stable-Baselines3 takes
+        """As ``PPO`` does; raises ValueError of callbacks that move the environment, where it is in this process."""
+        with calls_of(environments_in(self.env)) as self.calls:
+            return super().learn(*given, **settings)
+
     def _setup_learn(self, *given: Any, **settings: Any) -> Any:  # noqa: ANN401 - what Stable-Baselines3 takes
         last, _ = self.reached or (None, None)
         if has_moved(self) or last is not self._last_obs:  # as by an evaluation in it since, or where a callback or an
             self._last_obs = None  # error has ended the last step: an episode begins, not to go on from elsewhere
         begun = super()._setup_learn(*given, **settings)
-        self.reached = self._last_obs, place_of(self.env)
+        self.reached, self.calls[:] = (self._last_obs, place_of(self.env)), []
         return begun
 
     def collect_rollouts(self, env: Any, callback: Any, *given: Any, **settings: Any) -> bool:  # noqa: ANN401
@@ -165,7 +173,7 @@ class InContextPPO(PPO):
         return super().collect_rollouts(env, callback, *given, **settings)
 
     def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "reached"]
+        return [*super()._excluded_save_params(), "reached", "calls"]
 
     def train(self) -> None:
         """Updates the actor; logs the loss of the in-context values, and how often the critic diverged."""

@@ -68,7 +68,8 @@ class Assessing(BaseCallback):
         self._record = record
 
     def _on_step(self) -> bool:
-        cast(Any, self.model).reached = self.locals["new_obs"], place_of(self.training_env)
+        model = cast(Any, self.model)
+        model.reached, model.calls[:] = (self.locals["new_obs"], place_of(self.training_env)), []
         return True
 
     def _on_rollout_end(self) -> None:
@@ -138,7 +139,7 @@ def has_moved(model: Any, observation: Any = None) -> bool:  # noqa: ANN401 - an
     last, place = model.reached or (None, [])
     if last is None or last is not (model._last_obs if observation is None else observation):
         return False
-    return not is_same_place(place, place_of(model.env))
+    return bool(model.calls) or not is_same_place(place, place_of(model.env))
 
 
 def _refuse_moved() -> NoReturn:

@@ -41,6 +41,13 @@ def place_of(env: Any) -> list[Any]:  # noqa: ANN401 - a VecEnv
     return [*own.get("reset_infos", ()), *own.get("buf_infos", ()), *counted]
 
 
+def environments_in(env: Any) -> list[Any]:  # noqa: ANN401 - a VecEnv, or None
+    """The environments in this process that ``env`` steps, without wrappers."""
+    return (
+        [each.unwrapped for each in env.unwrapped.envs] if isinstance(getattr(env, "unwrapped", 0), DummyVecEnv) else []
+    )
+
+
 def is_same_place(place: list[Any], other: list[Any]) -> bool:
     """Whether nothing has moved the environment from ``place`` to ``other``, as far as both tell."""
     pairs = zip(place, other, strict=False)
