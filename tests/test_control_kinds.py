@@ -8,6 +8,7 @@ import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 from icrl_agents.adaptive import AdaptiveTD
 from icrl_agents.context import Context
@@ -148,3 +149,16 @@ def test_monte_carlo_is_refused_in_policy_iteration_inside_other_evaluators_too(
         with pytest.raises(TypeError, match="evaluator: expected one that bootstraps, got MonteCarlo"):
             policy_iteration(experience, evaluator, gamma=0.9)
     assert policy_iteration(experience, OffsetCorrected(TabularTD(200)), gamma=0.9).converged
+
+
+def test_first_weights_of_an_actor_do_not_depend_on_the_number_of_threads():
+    found, before = [], torch.get_num_threads()
+    settings = PPOConfig(rollout_steps=8, epochs=1, hidden=(64, 64))
+    for count in (1, 4):
+        torch.set_num_threads(count)
+        try:
+            trained = ppo(gym.make("Pendulum-v1"), LSTD(1.0), total_steps=16, seed=0, config=settings)
+        finally:
+            torch.set_num_threads(before)
+        found.append(torch.nn.utils.parameters_to_vector(trained.actor.parameters()))
+    assert torch.equal(*found)

@@ -3,6 +3,7 @@
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
 from icrl_agents.evaluators import WeightedSoftmaxTD
@@ -89,3 +90,16 @@ def test_another_number_of_steps_than_the_buffer_holds_is_refused():
     model.n_steps = 8
     with pytest.raises(ValueError, match="n_steps: expected 20, as when the model was made, got 8"):
         model.learn(40)
+
+
+def test_settings_of_the_critic_are_saved_with_the_model_and_told_of_where_they_are_left_out(tmp_path):
+    model = model_in()
+    model.critic.evaluator, model.critic.window, model.critic.gae_lambda = WeightedSoftmaxTD(Laplace(2.0), 9), 2, 0.5
+    model.learn(80)
+    states = torch.linspace(0, 8, 9)[:, None]
+    model.save(tmp_path / "model.zip")
+    loaded = InContextPPO.load(tmp_path / "model.zip", env=make_vec_env(Ascent, 2, seed=0))
+    assert (loaded.window, loaded.gae_lambda, len(loaded.critic._batches)) == (2, 0.5, 2)
+    assert torch.equal(loaded.policy.predict_values(states), model.policy.predict_values(states))
+    with pytest.warns(UserWarning, match="exclude: evaluator will be missing in the file"):
+        model.save(tmp_path / "without.zip", exclude=["evaluator", "verbose"])

@@ -141,7 +141,8 @@ def ppo(
     total_steps = arguments.integer("total_steps", total_steps, 1)
     copies = copies_of(env)
     generator = torch.Generator().manual_seed(seed)
-    actor = Actor(copies.observation_space, copies.action_space, config.hidden, generator)
+    with one_thread():  # first weights, too: several round otherwise
+        actor = Actor(copies.observation_space, copies.action_space, config.hidden, generator)
     actor.normalised, actor.wrappers = normalises(env), wrappers_of(env)
     optimiser = torch.optim.Adam(actor.parameters(), lr=config.learning_rate, eps=1e-5)
     critic = Critic(

@@ -155,6 +155,19 @@ class InContextPPO(PPO):
         with calls_of(environments_in(self.env)) as self.calls:
             return super().learn(*given, **settings)
 
+    def save(self, path: Any, exclude: Any = None, include: Any = None) -> None:  # noqa: ANN401 - as Stable-Baselines3's
+        """As ``PPO`` does, with the settings that the critic has now; warns of those that are left out."""
+        for name in _OF_CRITIC:
+            super().__setattr__(name, getattr(self.critic, name))
+        if missing := sorted({*_OF_CRITIC, "gamma"} & {*(exclude or ())} - {*(include or ())}):
+            warnings.warn(
+                f"exclude: {', '.join(missing)} will be missing in the file, and be the default where it is loaded; "
+                "pass them to load then.",
+                UserWarning,
+                stacklevel=2,
+            )
+        super().save(path, exclude, include)
+
     def _setup_learn(self, *given: Any, **settings: Any) -> Any:  # noqa: ANN401 - what Stable-Baselines3 takes
         last, _ = self.reached or (None, None)
         if has_moved(self) or last is not self._last_obs:  # as by an evaluation in it since, or where a callback or an
