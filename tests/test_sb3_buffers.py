@@ -1,10 +1,8 @@
 """Rollout buffers of one's own, and what is set in a buffer or beside it."""
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace
@@ -16,21 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 
 from icrl_agents.integrations.sb3 import InContextPPO
-
-
-class Ascent(gym.Env):
-    """Goes up by 1 at each step, from some place between 0 and 1, eight times."""
-
-    observation_space, action_space = spaces.Box(-np.inf, np.inf, (1,), np.float64), spaces.Discrete(2)
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        self.place = self.np_random.uniform(size=1)
-        return self.place.copy(), {}
-
-    def step(self, action):
-        self.place = self.place + 1.0
-        return self.place.copy(), 1.0, False, bool(self.place[0] > 8.0), {}
+from tests.ascent import Ascent
 
 
 def model_in(**settings):
