@@ -8,14 +8,7 @@ import pytest
 import torch
 
 from icrl_agents.context import Context, Episode
-from icrl_agents.diagnostics import (
-    centred_msve,
-    msve,
-    relative_centred_msve,
-    relative_msve,
-    sensitivity_similarity,
-    td_loss,
-)
+from icrl_agents.diagnostics import centred_msve, msve, relative_centred_msve, relative_msve, td_loss
 from icrl_agents.evaluators import LSTD, LinearTD, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF
 from tests import oracles
@@ -185,16 +178,3 @@ def test_depths_are_any_iterable_and_a_single_one_is_named():
     for ask in (partial(td_loss, value, context), partial(value.by_depth, [[0.0]])):
         with pytest.raises(TypeError, match="depths: expected a list of integers"):
             ask({0, 2})
-
-
-def test_values_that_are_flat_but_for_rounding_have_no_direction():
-    states, rng = torch.linspace(0, 1, 9, dtype=torch.float64)[:, None], torch.Generator().manual_seed(0)
-    weights, discounts = torch.full((9,), 1 / 9, dtype=torch.float64), [0.9] * 8
-
-    def fitted(rewards):
-        return WeightedSoftmaxTD(RBF(0.2), 80).fit(Context(states[:-1], rewards, discounts, states[1:]))
-
-    flat, other = fitted([0.1] * 8), fitted(torch.randn(8, generator=rng, dtype=torch.float64))
-    assert float(sensitivity_similarity(flat, flat, states, weights)) == 0.0
-    assert float(sensitivity_similarity(flat, other, states, weights)) == 0.0
-    assert float(sensitivity_similarity(other, other, states, weights)) == pytest.approx(1.0)

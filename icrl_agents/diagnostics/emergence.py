@@ -15,8 +15,6 @@ from icrl_agents.value_function import ValueFunction
 
 TD_PATTERN = (1, 1, -1)
 """Signs of the value weights on (R, u, v) in the construction of arXiv 2605.07333."""
-_ROUNDING = 64
-"""Units in the last place of the largest value, that a gradient of rounding makes over the width of the states."""
 _LARGEST_GAP = 1e-4
 
 
@@ -149,8 +147,8 @@ def sensitivity_similarity(
     """Weighted mean Σ_i ρ_i cos(∇v(x_i), ∇v_ref(x_i)) of the gradients in the query (arXiv 2405.13861), ``(*batch,)``.
 
     Both value functions must be differentiable in the state, which a kernel 1{x = x′} is not. A state at which one of
-    them is flat, but for rounding, counts as 0, so that a function has to itself the share of the weight where it is
-    not. Arguments of ``value_difference``.
+    them is flat counts as 0, so that a function has to itself the share of the weight where it is not. Arguments of
+    ``value_difference``.
     """
     _check_compared(value_function, reference, states, weights)
     gradients = [_gradient(function, states) for function in (value_function, reference)]
@@ -173,11 +171,7 @@ def _gradient(value_function: ValueFunction, states: Tensor) -> Tensor:
     with torch.enable_grad():
         batch = torch.broadcast_shapes(states.shape[:-2], value_function.context.rewards.shape[:-1])
         queries = states.detach().expand(*batch, -1, -1).clone().requires_grad_(True)  # of each context its own
-        values = value_function(queries)
-        gradient = torch.autograd.grad(values.sum(), queries)[0]
-    spread = (queries - queries.mean(-2, keepdim=True)).detach().norm(dim=-1).amax(-1, keepdim=True)
-    rounding = _ROUNDING * torch.finfo(values.dtype).eps * values.detach().abs().amax(-1, keepdim=True)
-    return gradient.masked_fill((gradient.norm(dim=-1) * spread <= rounding)[..., None], 0.0)
+        return torch.autograd.grad(value_function(queries).sum(), queries)[0]
 
 
 def value_row(block: torch.nn.Module) -> Tensor:
