@@ -26,6 +26,8 @@ def as_tensor(name: str, value: Any) -> Tensor:  # noqa: ANN401 - anything array
         ValueError: If float64 cannot hold an integer of a list.
     """
     if isinstance(value, Tensor):
+        if value.is_nested:
+            raise TypeError(f"{name}: expected a dense tensor, got a nested one; pad it, or make one of each part.")
         if value.layout != torch.strided:
             raise TypeError(f"{name}: expected a dense tensor, got one of layout {value.layout}; take .to_dense().")
         return value

@@ -178,10 +178,23 @@ def _begun(path: Path, content: bytes) -> Iterator[Path]:
         with partial.open("xb") as file:
             file.write(content)
             file.flush()
+            _permit(file.fileno(), path)
             os.fsync(file.fileno())
         yield partial
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _permit(file: int, replaced: Path) -> None:
+    """Gives a file the permissions of the one that it is to replace, and its owner and group, where it may."""
+    if not replaced.is_file():
+        return
+    old, new = replaced.stat(), os.fstat(file)
+    with contextlib.suppress(OSError):
+        if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
+            os.fchown(file, old.st_uid, old.st_gid)
+    with contextlib.suppress(OSError):
+        os.fchmod(file, stat.S_IMODE(old.st_mode))
 
 
 @contextlib.contextmanager

@@ -107,3 +107,9 @@ def distributions(name: str, array: np.ndarray, tolerance: float = 1e-8) -> np.n
             f"Divide by the sum where only rounding is the reason.{ends if row.min() >= 0 and row.sum() < 1 else ''}"
         )
     return array if (off <= ROUNDING).all() else array / sums
+
+
+def shaped(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+    """Raise ValueError if ``array`` has another shape."""
+    if array.shape != shape:
+        raise ValueError(f"{name} must have shape {shape}; got {array.shape}.")

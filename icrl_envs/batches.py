@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from icrl_envs import arguments
-from icrl_envs.arrays import chain_arrays, kept, read_only
+from icrl_envs.arrays import chain_arrays, kept, read_only, shaped
 from icrl_envs.elimination import DOUBTFUL, ILL_CONDITIONED, eliminated_differential, eliminated_stationary
+from icrl_envs.paths import inverted, sample_paths
 from icrl_envs.process import SEVERAL_CLASSES, FiniteProcess, cumulative, discounted_values, held
 from icrl_envs.rkhs import RKHSProcess, reward_expansion
 
@@ -116,12 +117,12 @@ class FiniteBatch:
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray:
         """Return one start state of each process, ``(N,)``."""
-        return _invert(self._start, rng)
+        return inverted(self._start, rng)
 
     def sample_step(self, states: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Return the next states and the rewards, ``(N,)`` each, from ``states (N,)``; IndexError if one is none."""
         rows = self._rows(states)
-        return _invert(self._transitions.take(rows, axis=0), rng), self._rewards.take(rows)
+        return inverted(self._transitions.take(rows, axis=0), rng), self._rewards.take(rows)
 
     def sample_paths(self, length: int, rng: np.random.Generator) -> np.ndarray:
         """Return the states of ``length`` steps from a start of each process, ``(N, length + 1)``."""
@@ -203,7 +204,8 @@ class RKHSBatch:
         return rng.normal(0.0, self._common.stationary_scale, (len(self.processes), self._common.dim))
 
     def sample_step(self, states: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return the next states ``(N, d)`` and the rewards ``(N,)`` from ``states (N, d)``."""
+        """Return the next states ``(N, d)`` and the rewards ``(N,)`` from ``states (N, d)``; ValueError of others."""
+        shaped("states", states, (len(self.processes), self._common.dim))
         next_states = self._common.drift * states + self._common.noise * rng.standard_normal(states.shape)
         return next_states, reward_expansion(states, self._centers, self._coefficients, self._common)
 
@@ -214,29 +216,3 @@ class RKHSBatch:
     def info(self, states: np.ndarray) -> dict[str, np.ndarray]:
         """Return nothing: the observation says it all."""
         return {}
-
-
-def sample_paths(
-    cumulative_transitions: np.ndarray, cumulative_start: np.ndarray, length: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Return N independent trajectories S_0 … S_length of N finite chains, integers ``(N, length + 1)``.
-
-    Args:
-        cumulative_transitions: Σ_{u ≤ s′} P(s, u), ``(N, S, S)``; or one chain's ``(1, S, S)`` for all.
-        cumulative_start: Cumulative distribution of S_0, ``(N, S)``.
-        length: Number of steps ≥ 0.
-        rng: Source of the draws.
-    """
-    N, S = cumulative_start.shape
-    table = cumulative_transitions.reshape(-1, S)
-    offsets = S * np.arange(N) if len(cumulative_transitions) > 1 else np.zeros(N, dtype=np.int64)
-    path = np.empty((length + 1, N), dtype=np.int64)
-    path[0] = _invert(cumulative_start, rng)
-    for t in range(length):
-        path[t + 1] = _invert(table.take(offsets + path[t], axis=0), rng)
-    return np.ascontiguousarray(path.T)
-
-
-def _invert(cumulative_rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return one draw per row of cumulative probabilities ``(N, S)``: the first entry above a uniform number."""
-    return (cumulative_rows > rng.random((len(cumulative_rows), 1))).argmax(axis=1)

@@ -7,6 +7,7 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 
 from icrl_envs import arguments
+from icrl_envs.arrays import shaped
 from icrl_envs.cartpole import START_BOUND, CartPoleProcess
 
 
@@ -39,8 +40,13 @@ class CartPoleBatch:
         return rng.uniform(-START_BOUND, START_BOUND, (len(self.processes), 4))
 
     def sample_step(self, states: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return ``(next_states, rewards, terminated)`` of one step from ``states (N, 4)``; each reward is 1."""
-        N = len(states)
+        """Return ``(next_states, rewards, terminated)`` of one step from ``states (N, 4)``; each reward is 1.
+
+        Raises:
+            ValueError: If there is not one state of each process.
+        """
+        N = len(self.processes)
+        shaped("states", states, (N, 4))
         greedy = (self._controllers * states).sum(axis=1) > 0
         actions = np.where(rng.random(N) < self._epsilons, rng.integers(2, size=N), greedy)
         simulator = self._simulator

@@ -9,7 +9,7 @@ import torch
 
 from icrl_agents import kernels
 from icrl_agents.attention import KernelAttention, SoftmaxAttention
-from icrl_agents.compressed import CompressedContexts, attention, sample_paths, state_values
+from icrl_agents.compressed import CompressedContexts, attention, state_values
 from icrl_agents.constructions import (
     average_reward_td,
     kernel_td,
@@ -172,18 +172,6 @@ def test_attention_counts_every_transition(contexts):
     weights = layer.bind(contexts.context)(contexts.points)
     torch.testing.assert_close(K, contexts.by_point(weights), rtol=1e-12, atol=1e-12)
     assert not K[..., -1].any()
-
-
-def test_paths_follow_the_chain_and_are_reproducible():
-    P = np.array([[0.0, 1.0, 0.0], [0.25, 0.0, 0.75], [1.0, 0.0, 0.0]])
-    cumulative, start = P.cumsum(-1)[None], np.tile([0.0, 1.0, 1.0], (500, 1))
-    paths = sample_paths(cumulative, start, 20, np.random.default_rng(0))
-    assert paths.shape == (500, 21)
-    assert (paths[:, 0] == 1).all()
-    assert (P[paths[:, :-1], paths[:, 1:]] > 0).all()
-    from_one = paths[:, 1:][paths[:, :-1] == 1]
-    assert (from_one == 2).mean() == pytest.approx(0.75, abs=0.03)
-    assert (paths == sample_paths(cumulative, start, 20, np.random.default_rng(0))).all()
 
 
 @pytest.mark.filterwarnings("ignore::icrl_agents.value_function.DivergenceWarning")  # of scores that are not diagonal

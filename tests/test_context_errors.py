@@ -182,3 +182,10 @@ def test_values_that_do_not_fit_a_batch_are_named(values, error, message):
     one = Context([[0.0], [1.0], [2.0]], [1.0] * 3, [0.5] * 3, [[1.0], [2.0], [3.0]])
     with pytest.raises(error, match=message):
         Context.stack([one, one]).td_errors(values)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_trajectories_of_several_lengths_in_one_tensor_are_refused():
+    nested = torch.nested.nested_tensor([torch.zeros(2, 2), torch.zeros(3, 2)])
+    with pytest.raises(TypeError, match="states: expected a dense tensor, got a nested one; pad it"):
+        Context(nested, **{name: array for name, array in GOOD.items() if name != "states"})

@@ -238,3 +238,11 @@ def test_unfit_spaces_and_settings_are_named():
             PPOConfig(hidden=hidden)
     with pytest.raises(TypeError, match=r"did you mean gymnasium\.make"):
         ppo("CartPole-v1", LSTD(), total_steps=10, seed=0)
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e39])
+def test_an_actor_refuses_observations_that_single_precision_does_not_hold(number):
+    space = spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    actor = Actor(space, spaces.Discrete(2), [8], torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match="observation: expected numbers that are finite in float32, got"):
+        actor.get_action(np.array([0.0, number]))

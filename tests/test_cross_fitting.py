@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from icrl_agents import Episode
-from icrl_agents.control.improvement import Trial, cross_fitted_advantages, gain_scores
+from icrl_agents.control.improvement import AmplifiedPolicy, Trial, cross_fitted_advantages, gain_scores
 from icrl_agents.evaluators import WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace
 
@@ -53,3 +53,12 @@ def test_a_trial_has_copies_of_arrays_that_are_filled_again():
         means[:] = i
         trials.append(Trial(Episode(np.zeros((7, 2)), np.zeros(6)), means, means))
     assert [float(trial.means[0, 0]) for trial in trials] == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("action", [[np.nan, 0.0], [0.0, np.inf]])
+def test_a_script_that_gives_no_finite_action_is_named(action):
+    policy = AmplifiedPolicy(lambda x: np.array(action), np.zeros(2), 0.5)
+    with pytest.raises(ValueError, match=r"scripted: expected finite actions, got .* at the observation \[0\. 0\.\]"):
+        policy(np.zeros(2), np.random.default_rng(0))
+    with pytest.raises(ValueError, match="scripted: expected finite actions"):
+        policy.means(np.zeros((1, 2)))

@@ -201,3 +201,18 @@ def test_whichever_bit_of_an_npz_file_is_changed_numpys_errors_are_known():
         except files.DAMAGE:
             errors += 1
     assert errors > 4 * len(whole)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs permissions")
+@pytest.mark.parametrize("mode", [0o600, 0o664])
+def test_a_file_that_is_replaced_keeps_its_permissions_and_owner(mode, tmp_path):
+    path = tmp_path / "log.npz"
+    episodes = [Episode(np.zeros((2, 1)), np.ones(1), True)]
+    save_episodes(path, episodes)
+    path.chmod(mode)
+    owner = (1, 1) if os.getuid() == 0 else (os.getuid(), os.getgid())
+    os.chown(path, *owner)
+    save_episodes(path, episodes * 2)
+    assert len(load_episodes(path)) == 2
+    assert path.stat().st_mode & 0o777 == mode
+    assert (path.stat().st_uid, path.stat().st_gid) == owner

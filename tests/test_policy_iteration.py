@@ -98,6 +98,13 @@ def test_contexts_go_from_pair_to_pair_of_the_policy():
     np.testing.assert_array_equal(context.next_states, np.stack([following, policy[following]], axis=-1))
 
 
+class One:
+    """An evaluator of one value."""
+
+    def fit(self, context):
+        return lambda states: torch.zeros(1)
+
+
 def test_rounds_are_limited_and_wrong_arguments_named():
     mdp, rng = random_mdp(0)
     experience = mdp.experience(10, rng)
@@ -110,6 +117,8 @@ def test_rounds_are_limited_and_wrong_arguments_named():
         policy_iteration(experience, "LSTD", gamma=GAMMA)
     with pytest.raises(TypeError, match="evaluator: expected one that bootstraps, got MonteCarlo"):
         policy_iteration(experience, MonteCarlo(kernels.Identity()), gamma=GAMMA)
+    with pytest.raises(ValueError, match=r"evaluator: values: expected shape \(54,\) to match the states, got \(1,\)"):
+        policy_iteration(experience, One(), gamma=GAMMA)
     with pytest.raises(ValueError, match=r"expected shapes \(S, A, S\)"):
         FiniteMDP(np.eye(2), np.zeros((2, 2)), GAMMA)
     with pytest.raises(ValueError, match=r"each row of transitions must .* sum to 1; row \(0, 0\) has minimum 0"):

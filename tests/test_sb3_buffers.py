@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from icrl_agents.evaluators import WeightedSoftmaxTD
+from icrl_agents.control import Critic
+from icrl_agents.evaluators import LSTD, WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace
 
 pytest.importorskip("stable_baselines3")
@@ -87,3 +88,14 @@ def test_settings_of_the_critic_are_saved_with_the_model_and_told_of_where_they_
     assert torch.equal(loaded.policy.predict_values(states), model.policy.predict_values(states))
     with pytest.warns(UserWarning, match="exclude: evaluator will be missing in the file"):
         model.save(tmp_path / "without.zip", exclude=["evaluator", "verbose"])
+
+
+def test_another_critic_that_is_set_on_the_model_is_the_one_that_its_policy_asks():
+    model, other = model_in(), Critic(WeightedSoftmaxTD(Laplace(2.0), 9), gae_lambda=0.5, window=1, features=None)
+    model.critic = other
+    model.learn(40)
+    states = torch.linspace(0, 8, 9)[:, None]
+    assert torch.equal(model.policy.predict_values(states)[:, 0], other(states))
+    assert model.policy.predict_values(states).any()
+    with pytest.raises(TypeError, match="critic: expected a Critic, got LSTD"):
+        model.critic = LSTD()

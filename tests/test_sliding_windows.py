@@ -197,3 +197,9 @@ def test_scores_whose_sum_has_lost_its_digits_are_refused(gap):
     else:
         values = SharedSweeps(scores, [1.0, 1.0, -1.0], windows).values(3)
         np.testing.assert_allclose(values, (1 - 0.9**3) / 0.1)
+
+
+def test_windows_that_are_longer_than_the_trajectory_are_refused():
+    path = torch.zeros(1, 4, dtype=torch.int64)
+    with pytest.raises(ValueError, match=r"length must be an integer in \[1, 3\]; got 4"):
+        SlidingWindows.along(torch.zeros(1, 1, 1), torch.zeros(1, 1), path, torch.zeros(1, 3), 4)

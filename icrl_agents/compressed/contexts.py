@@ -67,8 +67,12 @@ class CompressedContexts:
     @cached_property
     def counts(self) -> Tensor:
         """Number of transitions that start at each point, ``(B, M)``."""
-        ones = torch.ones_like(self.discounts)
-        return torch.zeros_like(self.rewards).scatter_add_(-1, self.path[:, :-1], ones)
+        return self._counts.to(self.discounts)
+
+    @cached_property
+    def _counts(self) -> Tensor:
+        ones = torch.ones_like(widened(self.discounts))  # float32 counts to 2²⁴ alone
+        return torch.zeros_like(widened(self.rewards)).scatter_add_(-1, self.path[:, :-1], ones)
 
     @cached_property
     def routing(self) -> Tensor:
@@ -77,7 +81,7 @@ class CompressedContexts:
         cells = self.path[:, :-1] * M + self.path[:, 1:]
         discounts = widened(self.discounts)  # of which n may be summed
         sums = discounts.new_zeros(B, M * M).scatter_add_(-1, cells, discounts)
-        return (sums.view(B, M, M) / self.counts.clamp(min=1.0)[..., None]).to(self.discounts)
+        return (sums.view(B, M, M) / self._counts.clamp(min=1.0)[..., None]).to(self.discounts)
 
     @cached_property
     def context(self) -> Context:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.compressed.contexts import CompressedContexts
+from icrl_envs import arguments
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,8 @@ class SlidingWindows:
 
     @classmethod
     def along(cls, points: Tensor, rewards: Tensor, path: Tensor, discounts: Tensor, length: int) -> SlidingWindows:
-        """Returns the windows of ``length`` ≥ 1 transitions that fit into the trajectories."""
+        """Returns the windows of ``length`` ≥ 1 transitions that fit into the trajectories; ValueError if none does."""
+        arguments.integer("length", length, 1, max(1, path.shape[-1] - 1))
         B, M = rewards.shape
         start, cells = path[:, :-1], path[:, :-1] * M + path[:, 1:]
         counts = _sliding_sums(start, torch.ones_like(discounts), length, M)

@@ -93,10 +93,12 @@ class Actor(nn.Module):
         return [start + action for action in actions.tolist()]
 
     def get_action(self, observation: Any) -> Any:  # noqa: ANN401 - of any space
-        """The most likely action at one observation."""
-        row = flattening(self.observation_space)(observation)
+        """The most likely action at one observation; ValueError of one that is not finite in float32."""
+        row = torch.from_numpy(flattening(self.observation_space)(observation)).float()
+        if not bool(row.isfinite().all()):
+            raise ValueError(f"observation: expected numbers that are finite in float32, got {observation}.")
         with torch.no_grad():
-            mode = self(torch.from_numpy(row).float()[None]).mode
+            mode = self(row[None]).mode
         return self.fitting(mode)[0]
 
 

@@ -39,7 +39,8 @@ class AmplifiedPolicy:
 
     Raises:
         TypeError: If ``log_gains`` or ``noise`` are no real numbers.
-        ValueError: If they are not finite, of another shape or negative; on a call, if an action has another shape.
+        ValueError: If they are not finite, of another shape or negative; on a call, if an action has another shape
+            or is not finite.
     """
 
     scripted: Callable[[Array], NDArray[np.floating]]
@@ -64,6 +65,8 @@ class AmplifiedPolicy:
         action = np.asarray(self.scripted(own), dtype=np.float64)
         if action.shape != self.log_gains.shape:
             raise ValueError(f"scripted: expected actions of shape {self.log_gains.shape}, got {action.shape}.")
+        if not np.isfinite(action).all():
+            raise ValueError(f"scripted: expected finite actions, got {action} at the observation {observation}.")
         return np.exp(self.log_gains) * action
 
     def __call__(self, observation: Array, rng: np.random.Generator) -> Array:

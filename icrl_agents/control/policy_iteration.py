@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from icrl_agents.adaptive import AdaptiveTD
-from icrl_agents.arrays import finite, reals
+from icrl_agents.arrays import finite, reals, same_shape
 from icrl_agents.blockwise import row_blocks
 from icrl_agents.context import Context
 from icrl_agents.control.critic import check_evaluator
@@ -107,8 +107,10 @@ def policy_iteration(
         seen.add(policy.tobytes())
         value = evaluator.fit(action_value_context(experience, policy, phi, arguments.discount(gamma)))
         check_discounted("evaluator", value)
-        q = reals("evaluator: values", value(phi)).reshape(S, A).numpy(force=True)
-        finite("evaluator: values", torch.from_numpy(q))
+        values = reals("evaluator: values", value(phi))
+        same_shape("evaluator: values", values, torch.Size((S * A,)))
+        finite("evaluator: values", values)
+        q = values.reshape(S, A).numpy(force=True)
         rounds, largest = rounds + 1, np.abs(q).max()
         improved = improvement(q, policy, NOISE * largest)
         again = improved.tobytes() in seen

@@ -147,8 +147,9 @@ def sensitivity_similarity(
     """Weighted mean Σ_i ρ_i cos(∇v(x_i), ∇v_ref(x_i)) of the gradients in the query (arXiv 2405.13861), ``(*batch,)``.
 
     Both value functions must be differentiable in the state, which a kernel 1{x = x′} is not. A state at which one of
-    them is flat counts as 0, so that a function has to itself the share of the weight where it is not. Arguments of
-    ``value_difference``.
+    them is flat counts as 0, so that a function has to itself the share of the weight where it is not. Gradients
+    count however small they are: those of values that rounding alone keeps from being flat are rounding too. Arguments
+    of ``value_difference``.
     """
     _check_compared(value_function, reference, states, weights)
     gradients = [_gradient(function, states) for function in (value_function, reference)]

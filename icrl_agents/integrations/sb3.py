@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from icrl_agents.arrays import check_kind
 from icrl_agents.control.critic import Critic, check_evaluator
 from icrl_agents.control.defaults import default_evaluator
 from icrl_agents.control.features import Features
@@ -95,8 +96,6 @@ class InContextPPO(PPO):
         self.vf_coef = 0.0  # the loss of a class that keeps its value network
         self.critic = self._new_critic()
         self.critic.source = source_of(self.env)
-        if isinstance(self.policy, ActorOnly):
-            self.policy.critic = self.critic
 
     def _new_critic(self, **changed: Any) -> Critic:  # noqa: ANN401 - settings of it
         settings = {name: getattr(self, name) for name in _OF_CRITIC} | changed
@@ -114,6 +113,10 @@ class InContextPPO(PPO):
 
     def __setattr__(self, name: str, value: Any) -> None:  # noqa: ANN401
         """Sets an attribute; a setting of the critic is checked, and holds from the next rollout on."""
+        if name == "critic":
+            check_kind(name, value, Critic)
+            if isinstance(self.policy, ActorOnly):
+                self.policy.critic = value
         if name in _OF_CRITIC and "critic" in vars(self):
             setattr(self.critic, name, getattr(self._new_critic(**{name: value}), name))
         if name in ("gae_lambda", "gamma") and "critic" in vars(self):
