@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.blockwise import LONGEST_SUM, BlockwiseMatrix, fits, matrix, row_blocks
+from icrl_agents.checked import Checked, CheckedModule
 from icrl_agents.distinct import fill_rows
 from icrl_agents.kernel_binding import bind_kernel
 from icrl_agents.kernel_matrix import (
@@ -33,7 +34,6 @@ from icrl_agents.kernel_matrix import (
     warn_of_unreached,
 )
 from icrl_agents.kernels import Kernel
-from icrl_agents.settings import Checked
 from icrl_agents.weighted_context import Transitions, WeightedContext
 
 StepSize = float | Literal["auto"]
@@ -137,7 +137,7 @@ def check_step_size(step_size: Any, *, auto: bool = True) -> StepSize:  # noqa: 
     raise ValueError(f"step_size: expected a positive number{alternative}, got {step_size!r}.")
 
 
-class KernelAttention(nn.Module):
+class KernelAttention(CheckedModule):
     """Unnormalised attention κ(x, x_k), optionally scaled to the largest step that is stable (arXiv 2605.09727).
 
     Keys that stand for c transitions each have c times the weight.

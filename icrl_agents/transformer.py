@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.blocks import Layer, check_blocks, check_mixture, check_patched, is_weighted, prompt_of
+from icrl_agents.checked import Checked, CheckedModule
 from icrl_agents.columns import columns
 from icrl_agents.context import Context, check_context
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.error_dynamics import check_layers
 from icrl_agents.judgement import judge
-from icrl_agents.settings import Checked
 from icrl_agents.value_function import Basis, Evaluator, ValueFunction, as_queries
 from icrl_agents.weighted_context import weighted
 
@@ -28,7 +28,7 @@ def check_count(name: str, count: Any) -> int:  # noqa: ANN401
     return int(count)
 
 
-class InContextTransformer(nn.Module):
+class InContextTransformer(CheckedModule):
     """A transformer that turns a context into a value function in its forward pass, without a weight update.
 
     ``blocks`` are applied in order, ``loops`` times over: one block looped L times is a tied transformer, L blocks

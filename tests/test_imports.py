@@ -16,7 +16,7 @@ PACKAGES = ("icrl_envs", "icrl_agents")
 
 # Modules of icrl_agents, lowest first; each imports from the lines above its own, and from inside itself.
 ORDER = (
-    {"locks", "notices", "settings"},
+    {"locks", "notices", "settings", "checked"},
     {"arrays", "files", "machine", "distinct", "magnitudes", "krylov", "extras", "terminal", "pure", "global_streams"},
     {"blockwise", "distances", "links", "episode", "execution"},
     {"context"},

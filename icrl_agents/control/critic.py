@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.arrays import check_kind
+from icrl_agents.checked import Checked
 from icrl_agents.context import Context, check_context
 from icrl_agents.control.advantages import are_rounding, generalised_advantages
 from icrl_agents.control.features import Features, mapped, standardising
@@ -19,7 +20,6 @@ from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.eligibility import check_lambda
 from icrl_agents.machine import check_device
 from icrl_agents.notices import hearing, warn
-from icrl_agents.settings import Checked
 from icrl_agents.value_function import Evaluator, ValueFunction, check_discounted
 from icrl_envs import arguments
 

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.arrays import constant, take_rows
+from icrl_agents.checked import Checked, CheckedModule, one_of
 from icrl_agents.context import Context
 from icrl_agents.magnitudes import for_products
 from icrl_agents.prompt import MEMORY, memory_tokens, route
-from icrl_agents.settings import Checked, one_of
 from icrl_agents.value_function import Basis
 
 Form = Literal["temporal_shift", "dual_head"]
 _HEADS = {"temporal_shift": 1, "dual_head": 2}
 
 
-class FullAttentionLayer(nn.Module):
+class FullAttentionLayer(CheckedModule):
     """Softmax attention over all rows of the prompt (arXiv 2605.07333, dual-head layer before its sparsity pattern).
 
         Z ← Z + V₁ Z W₁ (+ V₂ Z W₂ Γ for two heads),   W_h = softmax over the keys of Zᵀ A_h Z

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from icrl_agents.arrays import constant
+from icrl_agents.checked import Checked, CheckedModule, one_of
 from icrl_agents.context import Context
 from icrl_agents.eligibility import (
     check_lambda,
@@ -20,7 +21,6 @@ from icrl_agents.eligibility import (
 )
 from icrl_agents.magnitudes import check_squares, widened
 from icrl_agents.prompt import average_reward_tokens, linear_tokens
-from icrl_agents.settings import Checked, one_of
 from icrl_agents.value_function import Basis
 
 Prompt = Literal["discounted", "average_reward"]
@@ -29,7 +29,7 @@ _PROMPTS = {"discounted": linear_tokens, "average_reward": average_reward_tokens
 _SCALINGS = ("none", "values", "errors")
 
 
-class LinearAttentionLayer(nn.Module):
+class LinearAttentionLayer(CheckedModule):
     """Linear attention with H heads, one per pair (P_h, Q_h) (arXiv 2405.13861).
 
         Z ← Z + Σ_h LinAttn(Z; P_h, Q_h),   LinAttn(Z; P, Q) = (1/n) P Z M (Zᵀ Q Z)
