@@ -24,6 +24,7 @@ from icrl_agents.context import Context
 from icrl_agents.distinct import group_rows
 from icrl_agents.divergence import Bounded, check_convergence
 from icrl_agents.evaluators.landmarks import ROWS, Landmarks, far_finals, finals, inverse_root, visited, with_unreached
+from icrl_agents.evaluators.samples import by_risk, some
 from icrl_agents.evaluators.systems import in_double
 from icrl_agents.kernel_binding import bind_kernel
 from icrl_agents.kernel_matrix import check_finite, kernel_matrix, stable_step_size
@@ -93,11 +94,12 @@ class Nystrom:
         for _ in range(int(num_sweeps)):
             a_history.append(a)
             a = a + alpha * (b + C @ a)
-        w, lost = _coefficients(landmarks, context, torch.stack([*a_history, a]), alpha)
+        by_sweep = torch.stack([*a_history, a])
+        w, lost = _coefficients(landmarks, context, by_sweep, alpha)
         w = w.to(given.dtype)
         attention = _exact(rule).bind(given.states, given.mask)
         exact = num_sweeps <= 1 and not _is_estimated(rule)  # w is α R, whatever the landmarks
-        error = 0.0 if exact else self._error(landmarks, attention, context, w[-1], a, lost, generator)
+        error = 0.0 if exact else self._error(landmarks, attention, context, w[-1], by_sweep, lost, generator)
         if not error <= LARGEST_ERROR:
             more = " or more, which is no estimate any longer," if error > NO_ESTIMATE else ""
             warn(
@@ -168,39 +170,28 @@ class Nystrom:
         A third sample is drawn by what the landmarks may have lost, so that the few states that carry TD errors far
         from every landmark are in it; it counts where most of their values is lost, or an error that the first sample
         has missed, relative to the values of the first if these are larger. It is 0 where the sweeps were those of the
-        exact kernel.
+        exact kernel. Values that have come back to 0 but for rounding, of what they were after fewer sweeps, have no
+        relative error.
         """
         w, a = w.detach(), a.detach()
         ends = finals(context, landmarks.visited)
-        sets = [self._some(points, generator) for points in (context.mask.nonzero()[:, 0], ends)]
-        sets.append(_draws(lost * (w.double().abs() / power_of_two(w.double())), self.sample, generator))
-        (states, v), at_ends, risked = (_values(landmarks, attention, context, points, w, a) for points in sets)
-        usual, few = relative_distance(states, v), relative_distance(*risked, least=v)
+        sets = [some(points, self.sample, generator) for points in (context.mask.nonzero()[:, 0], ends)]
+        sets.append(by_risk(lost * (w.double().abs() / power_of_two(w.double())), self.sample, generator))
+        own, at_ends, risked = (_values(landmarks, attention, context, points, w, a) for points in sets)
+        usual, few = relative_distance(*own), relative_distance(*risked[:2], least=torch.maximum(own[1].abs(), own[2]))
         counts = (few > _LOST) | (few > _MISSED * usual)
         return float(torch.stack([usual, relative_distance(*at_ends), few * counts]).max())
-
-    def _some(self, points: Tensor, generator: torch.Generator) -> Tensor:
-        if self.sample >= len(points):
-            return points
-        return points[torch.randint(len(points), (self.sample,), generator=generator, device="cpu").to(points.device)]
 
 
 def _values(
     landmarks: Landmarks, attention: BoundAttention, context: Context, points: Tensor, w: Tensor, a: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Φ a and K w at some points, ``(b,)``."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Φ a_L and K w at some points, ``(b,)``, and what is rounding beside the largest Φ a_t on the way."""
     if len(points) == 0:
-        return w.double()[points], w.double()[points]
+        return (none := w.double()[points]), none, none
     exact = attention.expand(context.points[points].to(w), w[:, None])[:, 0].detach().double()
-    return landmarks.rows(context, points)[1].detach() @ (landmarks.B.detach() @ a), exact
-
-
-def _draws(risks: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """Indices drawn with probabilities in proportion to squares, as they are best for a sum of squared errors."""
-    sums = (risks / power_of_two(risks)).square().cumsum(0)
-    drawn = torch.rand(min(number, len(risks)), generator=generator, dtype=torch.float64, device="cpu")
-    found = torch.searchsorted(sums, drawn.to(sums.device) * sums[-1], right=True)
-    return found[found < len(risks)]  # none where nothing is at risk
+    by_sweep = landmarks.rows(context, points)[1].detach() @ (landmarks.B.detach() @ a.mT)
+    return by_sweep[:, -1], exact, torch.finfo(w.dtype).eps ** 0.5 * by_sweep.abs().amax(-1)
 
 
 def _is_estimated(rule: Attention) -> bool:
