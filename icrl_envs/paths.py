@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from icrl_envs import arguments
+from icrl_envs.arrays import real_array
+
 
 def sample_paths(
     cumulative_transitions: np.ndarray, cumulative_start: np.ndarray, length: int, rng: np.random.Generator
@@ -15,18 +18,23 @@ def sample_paths(
         rng: Source of the draws.
 
     Raises:
-        ValueError: If shapes disagree, or a row does not grow to 1.
+        TypeError: If an argument is of another type.
+        ValueError: If shapes disagree, a row does not grow to 1, or ``length`` is negative.
     """
-    N, S = cumulative_start.shape
-    for name, rows in {"cumulative_transitions": cumulative_transitions, "cumulative_start": cumulative_start}.items():
-        if rows.shape[-1] != S or not ((np.diff(rows) >= 0).all() and (np.abs(rows[..., -1] - 1.0) < 1e-9).all()):
-            raise ValueError(
-                f"{name}: expected rows of {S} numbers that grow to 1; take cumsum(axis=-1) of probabilities."
-            )
-    table = cumulative_transitions.reshape(-1, S)
-    offsets = S * np.arange(N) if len(cumulative_transitions) > 1 else np.zeros(N, dtype=np.int64)
+    arguments.integer("length", length, 0)
+    arguments.generator("rng", rng)
+    start = real_array("cumulative_start", cumulative_start, 2)
+    transitions = real_array("cumulative_transitions", cumulative_transitions, 3)
+    N, S = start.shape
+    if transitions.shape not in ((N, S, S), (1, S, S)):
+        raise ValueError(f"cumulative_transitions must have shape {(N, S, S)} or {(1, S, S)}; got {transitions.shape}.")
+    for name, rows in (("cumulative_start", start), ("cumulative_transitions", transitions)):
+        if (np.diff(rows) < 0).any() or (np.abs(rows[..., -1] - 1.0) > 1e-9).any():
+            raise ValueError(f"{name} must have rows that grow to 1; take cumsum(axis=-1) of probabilities.")
+    table = transitions.reshape(-1, S)
+    offsets = S * np.arange(N) if len(transitions) > 1 else np.zeros(N, dtype=np.int64)
     path = np.empty((length + 1, N), dtype=np.int64)
-    path[0] = inverted(cumulative_start, rng)
+    path[0] = inverted(start, rng)
     for t in range(length):
         path[t + 1] = inverted(table.take(offsets + path[t], axis=0), rng)
     return np.ascontiguousarray(path.T)

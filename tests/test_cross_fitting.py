@@ -58,7 +58,9 @@ def test_a_trial_has_copies_of_arrays_that_are_filled_again():
 @pytest.mark.parametrize("action", [[np.nan, 0.0], [0.0, np.inf]])
 def test_a_script_that_gives_no_finite_action_is_named(action):
     policy = AmplifiedPolicy(lambda x: np.array(action), np.zeros(2), 0.5)
-    with pytest.raises(ValueError, match=r"scripted: expected finite actions, got .* at the observation \[0\. 0\.\]"):
+    with pytest.raises(
+        ValueError, match=r"scripted: expected actions that are finite, times gains too, got .* at \[0\. 0\.\]"
+    ):
         policy(np.zeros(2), np.random.default_rng(0))
-    with pytest.raises(ValueError, match="scripted: expected finite actions"):
+    with pytest.raises(ValueError, match="scripted: expected actions that are finite"):
         policy.means(np.zeros((1, 2)))

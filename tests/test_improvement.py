@@ -224,7 +224,7 @@ def test_wrong_settings_are_refused(change, message):
         (lambda: AmplifiedPolicy(np.sin, [0.0], 0.1).means(np.zeros((3, 2))), ValueError, "scripted: "),
         (lambda: mean_clipped(np.array([math.inf]), 0.1), ValueError, "centre: expected finite numbers"),
         (lambda: gain_step([math.nan], largest=2.0, caution=1.0), ValueError, "scores: expected finite numbers"),
-        (lambda: gain_scores([], []), ValueError, "advantages: expected shapes"),
+        (lambda: gain_scores([], []), ValueError, "trials: expected at least one, got none"),
         (lambda: gain_scores([trial()], []), ValueError, "advantages: expected shapes"),
         (lambda: gain_scores([trial()], [np.zeros(5)]), ValueError, r"advantages: .* got \[\(5,\)\]"),
         (lambda: gain_scores([trial()], [np.full(3, np.nan)]), ValueError, "advantages: expected finite numbers"),

@@ -26,9 +26,9 @@ def test_paths_follow_the_chain_and_are_reproducible():
 @pytest.mark.parametrize(
     ("transitions", "start", "message"),
     [
-        ([[[0.5, 0.5], [0.5, 0.5]]], [[0.0, 1.0]], "cumulative_transitions: expected rows of 2 numbers that grow to 1"),
-        ([[[0.5, 1.0], [0.5, 1.0]]], [[0.5, 0.5]], "cumulative_start: expected rows of 2 numbers that grow to 1"),
-        ([[[0.5, 1.0], [0.5, 1.0]]], [[0.0, 0.5, 1.0]], "cumulative_transitions: expected rows of 3 numbers"),
+        ([[[0.5, 0.5], [0.5, 0.5]]], [[0.0, 1.0]], "cumulative_transitions must have rows that grow to 1"),
+        ([[[0.5, 1.0], [0.5, 1.0]]], [[0.5, 0.5]], "cumulative_start must have rows that grow to 1"),
+        ([[[0.5, 1.0], [0.5, 1.0]]], [[0.0, 0.5, 1.0]], "cumulative_transitions must have shape"),
     ],
 )
 def test_probabilities_in_place_of_cumulative_ones_are_refused(transitions, start, message):

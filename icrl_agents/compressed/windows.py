@@ -36,7 +36,13 @@ class SlidingWindows:
 
     @classmethod
     def along(cls, points: Tensor, rewards: Tensor, path: Tensor, discounts: Tensor, length: int) -> SlidingWindows:
-        """Returns the windows of ``length`` ≥ 1 transitions that fit into the trajectories; ValueError if none does."""
+        """Returns the windows of ``length`` ≥ 1 transitions that fit into the trajectories.
+
+        Raises:
+            TypeError: As ``CompressedContexts``, or if ``length`` is no integer.
+            ValueError: As ``CompressedContexts``, or if no window fits.
+        """
+        CompressedContexts(points, rewards, path, discounts)  # checks them
         arguments.integer("length", length, 1, max(1, path.shape[-1] - 1))
         B, M = rewards.shape
         start, cells = path[:, :-1], path[:, :-1] * M + path[:, 1:]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from icrl_agents.arrays import finite, reals
+from icrl_agents.arrays import check_list, finite, reals
 from icrl_agents.context import Context
 from icrl_agents.control.advantages import generalised_advantages
 from icrl_agents.control.critic import check_evaluator
@@ -65,9 +65,12 @@ class AmplifiedPolicy:
         action = np.asarray(self.scripted(own), dtype=np.float64)
         if action.shape != self.log_gains.shape:
             raise ValueError(f"scripted: expected actions of shape {self.log_gains.shape}, got {action.shape}.")
-        if not np.isfinite(action).all():
-            raise ValueError(f"scripted: expected finite actions, got {action} at the observation {observation}.")
-        return np.exp(self.log_gains) * action
+        centre = np.exp(self.log_gains) * action
+        if not np.isfinite(centre).all():
+            raise ValueError(
+                f"scripted: expected actions that are finite, times gains too, got {action} at {observation}."
+            )
+        return centre
 
     def __call__(self, observation: Array, rng: np.random.Generator) -> Array:
         """An action ``(k,)``."""
@@ -199,10 +202,11 @@ def gain_scores(trials: Sequence[Trial], advantages: Sequence[Array]) -> Array:
 
     Raises:
         ValueError: If there are none, not one advantage for each transition of each trial, or means and deviations of
-            different shapes, or if sums are not finite.
+            different shapes, or if sums are not finite; TypeError if ``trials`` is no list of them.
     """
+    check_list("trials", trials, Trial)
     lengths = [np.shape(trial.means)[:1] for trial in trials]
-    if not lengths or [np.shape(a) for a in advantages] != lengths:
+    if [np.shape(a) for a in advantages] != lengths:
         raise ValueError(
             f"advantages: expected shapes {lengths}, one for each transition, got {[np.shape(a) for a in advantages]}."
         )
