@@ -156,3 +156,12 @@ def test_an_actor_does_not_follow_the_rounding_of_a_critic_that_solves_its_conte
         ppo(gym.make("CartPole-v1"), MonteCarlo(), total_steps=384, seed=0, config=settings, on_update=keep)
     assert len(weights) == 4
     assert all(torch.equal(each, weights[0]) for each in weights)
+
+
+def test_after_forgetting_a_batch_of_another_discount_is_the_first_one():
+    forgetful, fresh = Critic(LSTD(0.1), window=3), Critic(LSTD(0.1), window=3)
+    for gamma in (0.5, 0.9):
+        batch = Context(np.eye(3), np.ones(3), [gamma, gamma, 0.0], np.eye(3)[::-1])
+        forgetful.forget()
+        found = forgetful.assess(batch).values
+    assert torch.equal(found, fresh.assess(batch).values)

@@ -145,7 +145,7 @@ class Critic:
 
     def forget(self) -> None:
         """Empties the window, for batches of another environment: values are 0 again until the next one."""
-        self._batches, self._fitted = self._window([]), None
+        self._batches, self._fitted, self._gamma = self._window([]), None, None
 
     def _window(self, batches: Iterable[Context]) -> deque[Context]:
         """The last of some batches, on the critic's device."""
