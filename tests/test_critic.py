@@ -158,6 +158,17 @@ def test_an_actor_does_not_follow_the_rounding_of_a_critic_that_solves_its_conte
     assert all(torch.equal(each, weights[0]) for each in weights)
 
 
+@pytest.mark.filterwarnings("error")
+def test_small_advantages_of_long_single_precision_batches_are_those_of_double_precision():
+    n, rng = 16_384, np.random.default_rng(0)
+    x = rng.normal(size=(n + 1, 2))
+    rewards = 1 + 0.1 * np.tanh(x[:-1, 0]) + 0.05 * rng.normal(size=n)
+    batch, critic = Context(x[:-1], rewards, np.full(n, 0.999), x[1:]), Critic(LSTD(1e-3))
+    found, expected = (critic.assess(each).advantages for each in (batch.to(dtype=torch.float32), batch))
+    assert float(expected.std()) > 0.1  # of values of 1,000, of which 16,384 terms may round by that much
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-3)
+
+
 def test_after_forgetting_a_batch_of_another_discount_is_the_first_one():
     forgetful, fresh = Critic(LSTD(0.1), window=3), Critic(LSTD(0.1), window=3)
     for gamma in (0.5, 0.9):

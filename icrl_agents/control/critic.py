@@ -15,8 +15,8 @@ from icrl_agents.arrays import check_kind
 from icrl_agents.checked import Checked
 from icrl_agents.context import Context, check_context
 from icrl_agents.control.advantages import are_rounding, generalised_advantages
-from icrl_agents.control.features import Features, mapped, standardising
-from icrl_agents.divergence import DivergenceWarning
+from icrl_agents.control.features import Features, check_features, mapped, standardising
+from icrl_agents.divergence import DivergenceError, DivergenceWarning
 from icrl_agents.eligibility import check_lambda
 from icrl_agents.machine import check_device
 from icrl_agents.notices import hearing, warn
@@ -82,7 +82,7 @@ class Critic:
     evaluator = Checked(lambda _, given: check_evaluator(given))
     gae_lambda = Checked(lambda _, given: check_lambda(given))
     window = Checked(lambda name, given: arguments.integer(name, given, 1))
-    features: Checked[Features | None] = Checked(lambda _, given: _check_features(given))
+    features: Checked[Features | None] = Checked(lambda _, given: check_features(given))
     device = Checked(lambda _, given: _check_device(given))
 
     def __init__(
@@ -107,7 +107,8 @@ class Critic:
 
         After an error the critic is as it was before. Padding is left out, and its values and advantages are 0. So are
         all advantages where TD errors are no more than rounding, as of an evaluator that solves its context; that is
-        warned of, since an actor would follow chance.
+        warned of, since an actor would follow chance. Where they may be rounding of float32 alone, the evaluator is
+        fitted in double precision too, and advantages are from there.
 
         Raises:
             DivergenceError: If the evaluator diverges.
@@ -124,7 +125,9 @@ class Critic:
         values = self._values(fitted, batch.points)
         advantages = generalised_advantages(batch, values, self.gae_lambda)
         if are_rounding(batch.td_errors(values), values, batch.rewards):
-            advantages = torch.zeros_like(advantages)
+            advantages = self._beyond_rounding(batches, batch)
+        if advantages is None:
+            advantages = torch.zeros_like(batch.rewards)
             warn(
                 "evaluator: TD errors of this batch are 0 but for rounding, so that there is no advantage in it, and "
                 "all of them are 0: as where each state is seen once, and values are the limit of all sweeps or single "
@@ -136,6 +139,20 @@ class Critic:
         self._batches, self._fitted, self._gamma = batches, fitted, gamma
         self.divergences += diverged
         return Assessment(values[: len(batch)].masked_fill(~batch.mask, 0.0), advantages)
+
+    def _beyond_rounding(self, batches: Iterable[Context], batch: Context) -> Tensor | None:
+        """Advantages of float32 that may be rounding, as double precision has them; None if they are rounding there."""
+        if batch.dtype == torch.float64:
+            return None
+        wide = batch.to(dtype=torch.float64)
+        try:
+            with hearing():  # it was all told in the first fit
+                fitted, _ = self._refitted(self._window(each.to(dtype=torch.float64) for each in batches))
+                values = self._values(fitted, wide.points)
+        except (RuntimeError, TypeError, ValueError, DivergenceError):  # features or a kernel of single precision alone
+            return None
+        rounding = are_rounding(wide.td_errors(values), values, wide.rewards)
+        return None if rounding else generalised_advantages(wide, values, self.gae_lambda).to(batch.dtype)
 
     def _is_known(self, gamma: float | None, batch: Context) -> bool:
         """Whether γ is that of the window, but for how another floating type rounds it."""
@@ -215,12 +232,6 @@ def _gamma_of(batches: Iterable[Context], before: float | None) -> float | None:
         found = batch.discounts[batch.discounts > 0].unique()
         before = float(found) if len(found) == 1 else before
     return before
-
-
-def _check_features(features: Any) -> Any:  # noqa: ANN401 - checked here
-    if features is not None and not callable(features):
-        raise TypeError(f"features: expected a callable (m, d) -> (m, f) or None, got {features!r}.")
-    return features
 
 
 def _check_device(device: Any) -> str | None:  # noqa: ANN401 - checked here

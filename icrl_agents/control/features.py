@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -104,4 +105,11 @@ def quadratic_features(states: Tensor) -> Tensor:
     i, j = torch.triu_indices(d, d, device=states.device)
     features = torch.cat([torch.ones_like(states[..., :1]), states, states[..., i] * states[..., j]], dim=-1)
     finite("states", features, " whose products are finite")
+    return features
+
+
+def check_features(features: Any) -> Any:  # noqa: ANN401 - checked here
+    """Returns ``features`` if they are a function or None; raises TypeError otherwise."""
+    if features is not None and not callable(features):
+        raise TypeError(f"features: expected a callable (m, d) -> (m, f) or None, got {features!r}.")
     return features
