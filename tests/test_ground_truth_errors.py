@@ -31,6 +31,21 @@ def test_errors_are_free_of_the_noise_of_the_truth_and_know_how_well():
 
 
 @pytest.mark.parametrize("measure", [true_msve, true_centred_msve])
+def test_errors_of_few_noisy_states_are_never_known_exactly_however_near_the_values(measure):
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=6)
+    found = [measure(values, GroundTruth(values[:, None], values[:, None] + 0.3 * e, 0.9, 10)) for e in drawn(rng)]
+    errors = np.array([each.error for each in found])
+    covered = np.abs(errors) <= 2 * np.array([each.standard_error for each in found])
+    assert min(each.standard_error for each in found) > 0.1 * errors.std()
+    assert covered.mean() > 0.85  # of four continuations
+
+
+def drawn(rng):
+    return rng.normal(size=(2_000, 6, 4))
+
+
+@pytest.mark.parametrize("measure", [true_msve, true_centred_msve])
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_a_value_that_is_no_number_is_refused(measure, wrong):
     with pytest.raises(ValueError, match=f"values: expected finite numbers, got {wrong}"):

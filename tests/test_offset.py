@@ -5,13 +5,16 @@ import math
 import warnings
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 
 from icrl_agents import Context, collect, kernels
-from icrl_agents.diagnostics import td_loss
+from icrl_agents.constructions import average_reward_td
+from icrl_agents.diagnostics import neu, td_loss
 from icrl_agents.divergence import DivergenceWarning
 from icrl_agents.evaluators import LSTD, AverageRewardTD, KernelTD, OffsetCorrected, TabularTD, WeightedSoftmaxTD
+from icrl_envs import boyan_chain
 
 GAMMA = 0.8
 
@@ -90,6 +93,14 @@ def test_what_has_no_offset_is_refused(context):
         AverageRewardTD(2).fit(context).td_errors(context)
     with pytest.raises(ValueError, match="value_function: expected a discounted evaluator, got differential values"):
         td_loss(AverageRewardTD(2).fit(context), context)
+    with pytest.raises(ValueError, match="transformer: expected discounted values, got differential ones"):
+        neu(
+            average_reward_td(3, 2),
+            boyan_chain(num_states=3, gamma=0.5),
+            context_length=20,
+            num_contexts=4,
+            rng=np.random.default_rng(0),
+        )
     with pytest.raises(TypeError, match=r"evaluator: expected an object with fit\(context\), got 3.14"):
         OffsetCorrected(math.pi)  # type: ignore[arg-type]
 

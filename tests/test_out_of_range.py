@@ -6,8 +6,9 @@ import torch
 
 from icrl_agents import Context, Episode
 from icrl_agents.adaptive import AdaptiveTD, RelevanceTD
-from icrl_agents.control import generalised_advantages
-from icrl_agents.control.improvement import return_advantages
+from icrl_agents.control import FiniteMDP, generalised_advantages
+from icrl_agents.control.finite_mdp import Experience
+from icrl_agents.control.improvement import AmplifiedPolicy, Trial, return_advantages
 from icrl_agents.divergence import DivergenceError
 from icrl_agents.evaluators import LSTD, KernelTD, Nystrom, OffsetCorrected, WeightedSoftmaxTD
 from icrl_agents.kernels import RBF, Exponential
@@ -114,6 +115,22 @@ def test_what_is_no_list_of_depths_no_evaluator_or_no_plain_array_is_named():
         context(states=[np.ma.array(row, mask=row > 1) for row in STATES])  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="caution"):
         AdaptiveTD(caution=10**400)
+
+
+def test_masked_arrays_are_refused_in_control_too():
+    mask = [0, 0, 1]
+    for name in ("states", "actions", "next_states", "rewards"):
+        given = {each: np.zeros(3, int) for each in ("states", "actions", "next_states", "rewards")}
+        given[name] = np.ma.masked_array(given[name], mask)
+        with pytest.raises(TypeError, match=f"{name}: the mask of a masked array would be lost"):
+            Experience(**given, num_states=1, num_actions=1)
+    with pytest.raises(TypeError, match="policy: the mask of a masked array would be lost"):
+        FiniteMDP(np.ones((1, 1, 1)), np.ones((1, 1)), 0.5).values(np.ma.masked_array([0], [1]))
+    with pytest.raises(TypeError, match="deviations: the mask of a masked array would be lost"):
+        Trial(Episode(np.zeros((4, 1)), np.zeros(3)), np.zeros((3, 1)), np.ma.masked_array(np.zeros((3, 1)), True))
+    policy = AmplifiedPolicy(lambda x: np.ma.masked_array(x, mask), np.zeros(3), 0.1)
+    with pytest.raises(TypeError, match="scripted: actions: the mask of a masked array would be lost"):
+        policy(np.zeros(3), np.random.default_rng(0))
 
 
 def test_a_member_that_cannot_be_fitted_on_a_fold_is_named():

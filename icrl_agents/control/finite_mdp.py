@@ -65,6 +65,7 @@ class Experience:
         limits = {name: arguments.integer(name, getattr(self, name), 1) for name in ("num_states", "num_actions")}
         S, A = limits.values()
         for name, limit in (("states", S), ("actions", A), ("next_states", S)):
+            arguments.unmasked(name, getattr(self, name))
             array = np.asarray(getattr(self, name))
             if array.dtype.kind not in "iu":
                 raise TypeError(f"{name}: expected integers, got {array.dtype}.")
@@ -157,6 +158,7 @@ class FiniteMDP:
             ValueError: If ``policy`` is not an action for each state, or a value overflows.
         """
         S, A = self.rewards.shape
+        arguments.unmasked("policy", policy)
         policy = np.asarray(policy)
         if policy.shape != (S,) or policy.dtype.kind not in "iu" or ((policy < 0) | (policy >= A)).any():
             raise ValueError(f"policy: expected shape ({S},) with integers in 0 … {A - 1}, got {policy}.")

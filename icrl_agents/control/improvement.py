@@ -62,7 +62,8 @@ class AmplifiedPolicy:
 
     def _centre(self, observation: Array) -> Array:
         own = np.array(observation)  # which a script may write into
-        action = np.asarray(self.scripted(own), dtype=np.float64)
+        arguments.unmasked("scripted: actions", action := self.scripted(own))
+        action = np.asarray(action, dtype=np.float64)
         if action.shape != self.log_gains.shape:
             raise ValueError(f"scripted: expected actions of shape {self.log_gains.shape}, got {action.shape}.")
         centre = np.exp(self.log_gains) * action
@@ -93,8 +94,9 @@ class Trial:
     deviations: Array
 
     def __post_init__(self) -> None:
-        """Copies the arrays."""
+        """Copies the arrays; TypeError of masked ones."""
         for name in ("means", "deviations"):
+            arguments.unmasked(name, getattr(self, name))
             object.__setattr__(self, name, np.array(getattr(self, name)))
 
 

@@ -17,7 +17,7 @@ from icrl_agents.control.critic import Critic
 from icrl_agents.control.features import Features
 from icrl_agents.control.telling import tell
 from icrl_agents.divergence import DivergenceError
-from icrl_agents.global_streams import global_streams, warn_of_global_draws
+from icrl_agents.global_streams import IN_CRITIC, global_streams, warn_of_global_draws
 from icrl_agents.machine import one_thread
 from icrl_agents.magnitudes import near_power_of_two
 from icrl_agents.settings import as_python
@@ -148,8 +148,9 @@ def ppo(
     critic = Critic(
         evaluator, gae_lambda=config.gae_lambda, window=config.window, features=features, device=config.device
     )
-    held = held_streams(env)
-    collector = Collector(copies, seed)
+    held, streams = held_streams(env), global_streams()
+    collector = Collector(copies, seed)  # resets them
+    warn_of_global_draws(streams, seed, stacklevel=2)
     with one_thread():
         while collector.steps < total_steps:
             if on_update is not None:
@@ -158,7 +159,9 @@ def ppo(
             batch = collector.collect(actor, config.rollout_steps, config.gamma, generator)
             warn_of_global_draws(streams, seed, stacklevel=2)
             warn_of_unseeded_draws(env, held, seed, stacklevel=2)
+            streams = global_streams()
             advantages = critic.assess(batch.context).advantages
+            warn_of_global_draws(streams, seed, stacklevel=2, where=IN_CRITIC)
             _improve(actor, optimiser, batch, advantages, config, generator)
     if on_update is not None:
         on_update(collector.steps, actor)

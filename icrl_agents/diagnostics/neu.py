@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from icrl_agents.arrays import check_kind
+from icrl_agents.blocks import prompt_of
 from icrl_agents.compressed import CompressedContexts, sample_paths
 from icrl_agents.compressed.passes import finite_state_values as state_values
 from icrl_agents.diagnostics.finite_chain import CheckedChain, FiniteChain, check_process
@@ -109,6 +110,8 @@ def mean_updates(
         ValueError: If one is out of range.
     """
     check_kind("transformer", transformer, InContextTransformer)
+    if prompt_of(transformer.blocks[0]) == "average_reward":
+        raise ValueError("transformer: expected discounted values, got differential ones, which have another update.")
     *arrays, gamma = check_process("process", process)
     chain = CheckedChain(*(array.detach().cpu() for array in arrays), gamma=gamma)
     arguments.generator("rng", rng)

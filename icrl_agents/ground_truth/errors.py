@@ -27,7 +27,8 @@ def true_msve(values: np.ndarray, truth: GroundTruth) -> Measured:
 
     Since E (v − v̂)² = (v − v*)² + s², it is unbiased. Its variance, for normal noise and n continuations, is
     Σ_i (4 (v_i − v*_i)² s_i² + 2 s_i⁴ n / (n − 1)) / m², of which 4 (v_i − v̂_i)² s_i² − s_i⁴ (2n − 4) / (n + 1) in
-    place of the bracket is an unbiased estimate.
+    place of the bracket is an unbiased estimate. The standard error is the root of its sum, or of what the second term
+    alone comes to, 2 s_i⁴ n / (n + 1), where that is larger, as by chance where values are close to the truth.
 
     Args:
         values: v at the states of ``truth``, ``(m,)``.
@@ -51,9 +52,10 @@ def true_centred_msve(values: np.ndarray, truth: GroundTruth) -> Measured:
 
 def _measured(gaps: np.ndarray, noise: np.ndarray, bias: float, n: int) -> Measured:
     """From v − v̂, s², what s² puts into the mean of (v − v̂)², and the number of continuations."""
-    bracket = 4.0 * np.square(gaps) * noise - np.square(noise) * (2 * n - 4) / (n + 1)
-    variance = float(bracket.sum()) / len(gaps) ** 2
-    return Measured(float(np.square(gaps).mean()) - bias, max(variance, 0.0) ** 0.5)
+    squares = np.square(noise)
+    bracket = 4.0 * np.square(gaps) * noise - squares * (2 * n - 4) / (n + 1)
+    variance = max(float(bracket.sum()), float(squares.sum()) * 2 * n / (n + 1)) / len(gaps) ** 2
+    return Measured(float(np.square(gaps).mean()) - bias, variance**0.5)
 
 
 def _checked(values: np.ndarray, truth: GroundTruth) -> tuple[np.ndarray, np.ndarray]:
