@@ -213,6 +213,10 @@ def test_areas_first_passages_and_scores(tmp_path):
         ({"environments": ("CartPole-v1",) * 2}, "environments: expected at least one, each once"),
         ({"environments": ("CartPole-v1", "Acrobot-v1")}, "environments: the preset 'quick' .* with Acrobot-v1"),
         ({"preset": "standard", "critics": ("kernel",), "environments": ("Pendulum-v1",)}, "no such run with"),
+        (
+            {"preset": "full", "critics": ("learned",), "environments": ("Acrobot-v1",)},
+            "no such run with Acrobot-v1; take 'default', which is the same there",
+        ),
     ],
 )
 def test_what_a_preset_does_not_have_is_refused_and_not_left_out(options, message):

@@ -177,13 +177,13 @@ class ControlConfig:
     def _check_choice(self) -> None:
         """Refuses what the preset does not have, so that nothing asked for is left out in silence."""
         cells = self.cells()
+        way = "try the preset 'full'" if self.preset != "full" else "take 'default', which is the same there"
         found = {"environments": {cell.environment for cell in cells}, "critics": {cell.critic for cell in cells}}
         for name, given in (("environments", self.environments), ("critics", self.critics)):
             missing = [each for each in given or () if each not in found[name]]
             if missing:
                 raise ValueError(
-                    f"{name}: the preset {self.preset!r} has no such run with {', '.join(missing)}; "
-                    "try the preset 'full'."
+                    f"{name}: the preset {self.preset!r} has no such run with {', '.join(missing)}; {way}."
                 )
 
     @property
