@@ -186,12 +186,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _own_style() -> Iterator[None]:
-    """Has figures drawn by Matplotlib's own settings, not by the user's, which may ask for LaTeX."""
-    import matplotlib
+    """Has figures drawn by Matplotlib's own settings, not by the user's, which may ask for LaTeX or a notebook."""
+    backend = os.environ.pop("MPLBACKEND", None)  # that of a notebook may be missing here, which is an error on import
+    try:
+        import matplotlib
 
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        yield
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            yield
+    finally:
+        if backend is not None:
+            os.environ["MPLBACKEND"] = backend
 
 
 def _after_interruption(config: Any) -> str:  # noqa: ANN401 - one of the configurations in STUDIES, or None

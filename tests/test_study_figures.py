@@ -1,6 +1,9 @@
 """What the studies draw and say where there are many noise levels, few seeds or domains, or another order."""
 
 import itertools
+import os
+import subprocess
+import sys
 
 import matplotlib
 import numpy as np
@@ -135,3 +138,12 @@ def test_figures_do_not_depend_on_the_users_settings(tmp_path, monkeypatch):
         [path.read_bytes() for path in sorted((tmp_path / name).glob("*.png"))] for name in ("plain", "styled")
     )
     assert plain == styled != []
+
+
+def test_a_backend_of_a_notebook_that_is_not_installed_here_is_not_asked_for(tmp_path):
+    study = ["collect", "CartPole-v1", "--num-episodes", "1", "--out", str(tmp_path / "log.npz")]
+    backend = {"MPLBACKEND": "module://a_notebook_of_another_environment.backend"}
+    command = [sys.executable, "-m", "icrl_agents", *study]
+    run = subprocess.run(command, env=os.environ | backend, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert (tmp_path / "log.npz").exists()
