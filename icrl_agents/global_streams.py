@@ -20,14 +20,15 @@ def global_streams() -> tuple[Any, ...]:
 
 IN_ENVIRONMENT = (
     "the environment or the policy",
+    "reset",
     "let the environment draw from self.np_random after super().reset(seed=seed) in its reset, and the policy from the "
     "rng that it is given",
 )
-IN_CRITIC = ("the evaluator or the features", "let them draw from a generator of their own, with a seed")
+IN_CRITIC = ("the evaluator or the features", "fit", "let them draw from a generator of their own, with a seed")
 
 
 def warn_of_global_draws(
-    before: tuple[Any, ...], seed: int | None, stacklevel: int, where: tuple[str, str] = IN_ENVIRONMENT
+    before: tuple[Any, ...], seed: int | None, stacklevel: int, where: tuple[str, str, str] = IN_ENVIRONMENT
 ) -> None:
     """Warns if something has drawn from a global generator since ``before``, though ``seed`` was to decide.
 
@@ -35,12 +36,12 @@ def warn_of_global_draws(
         before: What ``global_streams`` gave.
         seed: None where nothing was to decide.
         stacklevel: As of ``warnings.warn``, from the caller.
-        where: Who may have drawn, and what to do.
+        where: Who may have drawn, which call of theirs may seed that, and what to do.
     """
     if seed is not None and global_streams()[: len(before)] != before:  # an accelerator may be in use since then
         warnings.warn(
             f"seed: {seed} does not decide the result, since {where[0]} draws from the global generator of NumPy, "
-            f"Python or torch (unless another thread does, or reset seeds that with it); {where[1]}.",
+            f"Python or torch (unless another thread does, or {where[1]} seeds that with it); {where[2]}.",
             UserWarning,
             stacklevel=stacklevel + 1,
         )

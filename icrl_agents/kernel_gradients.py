@@ -25,11 +25,13 @@ def watch_gradients(kernel: Callable[..., Tensor], kappa: Tensor, queries: Tenso
         kappa.register_hook(partial(_tell, kernel, queries.detach(), keys.detach(), queries.requires_grad))
 
 
-def _tell(kernel: Callable[..., Tensor], queries: Tensor, keys: Tensor, of_states: bool, gradient: Tensor) -> None:
+def _tell(
+    kernel: Callable[..., Tensor], queries: Tensor, keys: Tensor, of_states: bool, gradient: Tensor | None
+) -> None:
     """Warns where the gradients of κ at states that are queries and keys are not finite, though ``gradient`` is."""
     x, y = (each.flatten(0, -2)[:_LOOKED_AT] for each in (queries, keys))
     both = x[(x[:, None] == y).all(-1).any(-1)][:_TRIED]
-    if len(both) == 0 or not bool(torch.isfinite(gradient).all()):
+    if gradient is None or len(both) == 0 or not bool(torch.isfinite(gradient).all()):  # None where there is none
         return
     try:
         both.requires_grad_(of_states)

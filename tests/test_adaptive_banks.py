@@ -167,3 +167,14 @@ def test_episodes_that_came_out_equal_by_chance_in_a_finite_process_are_left_out
     far = rng.normal(size=(30, 1, 1)) + np.arange(6.0)[:, None]
     bootstrap = [Episode(far[i], np.ones(5)) for i in rng.integers(0, 30, size=60)]
     assert len(folds(Context.from_episodes(bootstrap, GAMMA), 100)) < 30
+
+
+def test_an_evaluator_that_stops_at_a_depth_of_its_own_takes_part_with_that():
+    class Stopped:
+        def fit(self, context):
+            return WeightedSoftmaxTD(Laplace(0.5), 80).fit(context).at_depth(3)
+
+    context = Context.from_episodes(episodes(), GAMMA)
+    values = AdaptiveTD([Stopped()], depths=(20, 80)).fit(context)
+    assert torch.equal(values(QUERIES), Stopped().fit(context)(QUERIES))
+    assert [each.depth for each in values.choice.candidates] == [3]

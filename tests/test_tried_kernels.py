@@ -183,3 +183,15 @@ def test_weights_that_a_hook_makes_before_each_call_are_those_of_now_or_refused(
         torch.testing.assert_close(value, WeightedSoftmaxTD(encoded, 5).fit(CONTEXT)(ROWS))
         value.sum().backward()
     assert encoded.linear.weight_orig.grad is None
+
+
+@pytest.mark.parametrize("evaluator", [WeightedSoftmaxTD, KernelTD])
+def test_values_under_a_kernel_of_ones_own_pass_torchs_check_of_gradients(evaluator):
+    def kernel(x, y):
+        return torch.exp(-(x[..., :, None, :] - y[..., None, :, :]).square().sum(-1) / 2)
+
+    def values(states):
+        return evaluator(kernel, 3, 0.5).fit(Context(states, ones, 0.9 * ones, torch.zeros_like(states)))(states[:2])
+
+    ones, states = torch.ones(5, dtype=torch.float64), torch.linspace(-1, 1, 10, dtype=torch.float64).view(5, 2)
+    assert torch.autograd.gradcheck(values, (states.requires_grad_(True),))  # with gradients that are not there, too

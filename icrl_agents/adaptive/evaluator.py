@@ -164,7 +164,7 @@ class AdaptiveTD:
 
     def _depths(self, part: ValueFunction | None) -> list[int]:
         """Depths of one evaluator's candidates, the greatest first; none if it diverged."""
-        return [] if part is None else sorted({min(depth, part.max_depth) for depth in self.depths}, reverse=True)
+        return [] if part is None else sorted({min(depth, part.depth) for depth in self.depths}, reverse=True)
 
     def _choice(self, context: Context, candidates: tuple[Candidate, ...], depths: Sequence[Sequence[int]]) -> Choice:
         left_out = folds(context, self.max_folds)

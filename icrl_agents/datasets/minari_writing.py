@@ -92,7 +92,8 @@ def dataset_place(dataset_id: str) -> Path:
     parts = ids.DATASET_ID_RE.fullmatch(dataset_id) if isinstance(dataset_id, str) else None
     if parts is None or parts["version"] is None:
         raise ValueError(
-            f"dataset id: expected (namespace/)name-v(version), such as cartpole/random-v0, got {dataset_id!r}."
+            f"dataset id: expected (namespace/)name-v(version), such as cartpole/random-v0, a namespace of two "
+            f"characters or more, got {dataset_id!r}."
         )
     place = Path(storage.get_dataset_path(dataset_id))
     if place.exists():
