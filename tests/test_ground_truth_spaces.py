@@ -62,3 +62,53 @@ def test_pixels_are_refused_as_by_collect():
     ):
         with pytest.raises(ValueError, match="env: pixel observations"):
             run(Picture())
+
+
+class Loop(gym.Env):
+    """One state, whose step gives what it is told to."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(1)
+
+    def __init__(self, *outcome):
+        self.outcome = outcome
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), *self.outcome
+
+    def get_state(self):
+        return 0
+
+    def set_state(self, snapshot, *, seed=None):
+        return self.reset(seed=seed)[0]
+
+
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        ((1.0, True, False, {"TimeLimit.truncated": True}), "the time limit would count as a termination"),
+        ((1.0, "False", False, {}), "env: expected terminated to be True or False, got 'False'"),
+        ((1.0, np.nan, False, {}), "env: expected terminated to be True or False, got nan"),
+        ((False, 1.0, False, {}), "which seem to be in each other's place"),
+        (("1", False, False, {}), "env: expected a reward that is one real number, got '1'"),
+        ((2**60 + 1, False, False, {}), "rewards: float64 would round the integer"),
+        ((1.0, False, {}), "env: expected step to return"),
+    ],
+)
+def test_steps_that_collect_refuses_are_refused_in_ground_truth_too(outcome, message):
+    env = Loop(*outcome)
+    for run in (
+        lambda: ground_truth(env, [0], gamma=0.9, continuations=2, seed=0),
+        lambda: states_along(env, episodes=1, states_per_episode=1, steps=2, seed=0),
+    ):
+        with pytest.raises(ValueError, match=message):
+            run()
+
+
+def test_a_reward_in_an_array_of_one_is_one_reward():
+    env = Loop(np.array([1.0]), False, False, {})
+    found = ground_truth(env, [0], gamma=0.5, continuations=2, seed=0, missing=1e-12)
+    np.testing.assert_allclose(found.values, [2.0])

@@ -24,6 +24,7 @@ from icrl_agents.collection.outcomes import (
     finals_of,
     flags_of,
     rewards_of,
+    single_step,
     typed,
 )
 from icrl_envs import arguments
@@ -66,14 +67,11 @@ class OneCopy:
                 neither true nor false, a time limit counts as a termination, or the environment has restarted.
         """
         check_held(self._env, self)
-        outcome = arguments.returned("step", self._env.step(actions[0]), *STEP)
-        observation, reward, terminated, truncated, info = outcome
+        observation, rewards, terminated, truncated, info = single_step(self._env.step(actions[0]))
         self._observation = detached(observation)
-        terminated, truncated = flags_of(terminated, truncated, 1)
-        check_cuts(truncated, info)
         if self._may_compare and (terminated | truncated)[0]:
             check_not_restarted(self._observation, info)
-        return Step([self._observation], [self._observation], rewards_of(reward, 1), terminated, truncated)
+        return Step([self._observation], [self._observation], rewards, terminated, truncated)
 
     def predict(self, model: Any, heeded: Sequence[bool]) -> Sequence[Any]:  # noqa: ANN401 - a Stable-Baselines3 model
         """The model's deterministic action."""

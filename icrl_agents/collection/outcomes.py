@@ -73,6 +73,18 @@ def flags_of(terminated: Any, truncated: Any, count: int) -> list[np.ndarray]:  
     return checked
 
 
+def single_step(given: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Any]:  # noqa: ANN401 - checked here
+    """Observation, reward and both flags, ``(1,)`` each, and info of what ``step`` of one environment gave.
+
+    Raises:
+        ValueError: If it is anything else, or a time limit counts as a termination.
+    """
+    observation, reward, terminated, truncated, info = arguments.returned("step", given, *STEP)
+    terminated, truncated = flags_of(terminated, truncated, 1)
+    check_cuts(truncated, info)
+    return observation, rewards_of(reward, 1), terminated, truncated, info
+
+
 def equal(one: Any, other: Any) -> bool:  # noqa: ANN401 - of any space
     """Whether two observations are equal, NaN to NaN."""
     if isinstance(one, dict):

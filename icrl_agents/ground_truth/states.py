@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces, wrappers
 
+from icrl_agents.collection.outcomes import single_step
 from icrl_agents.collection.recorder import flattening
 from icrl_agents.collection.seeds import held_streams, warn_of_unseeded_draws
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
@@ -119,7 +120,7 @@ def states_along(
             if time in times:
                 first = row(observation) if first is None else first
                 snapshots.append(process.get_state())
-            observation, _, terminated, truncated, _ = process.step(0)
+            observation, _, terminated, truncated, _ = single_step(process.step(0))
             if terminated or truncated:
                 if time < times[-1]:
                     raise ValueError(

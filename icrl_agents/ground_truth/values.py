@@ -11,6 +11,7 @@ import gymnasium as gym
 import numpy as np
 
 from icrl_agents.arrays import reals
+from icrl_agents.collection.outcomes import single_step
 from icrl_agents.collection.recorder import flattening
 from icrl_agents.collection.seeds import held_streams, warn_of_unseeded_draws
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
@@ -186,8 +187,8 @@ def _return(process: Restorable, gamma: float, steps: int) -> float:
     """R₁ + γ R₂ + … + γ^(T−1) R_T of the steps that follow."""
     total, weight = 0.0, 1.0
     for step in range(1, steps + 1):
-        _, reward, terminated, truncated, _ = process.step(0)
-        total, weight = total + weight * float(reward), weight * gamma
+        _, rewards, terminated, truncated, _ = single_step(process.step(0))
+        total, weight = total + weight * float(rewards[0]), weight * gamma
         if terminated:
             break
         if truncated and step < steps:
