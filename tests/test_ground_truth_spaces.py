@@ -112,3 +112,18 @@ def test_a_reward_in_an_array_of_one_is_one_reward():
     env = Loop(np.array([1.0]), False, False, {})
     found = ground_truth(env, [0], gamma=0.5, continuations=2, seed=0, missing=1e-12)
     np.testing.assert_allclose(found.values, [2.0])
+
+
+def test_a_passive_wrapper_is_looked_below_only_while_it_steps_as_one():
+    class Shaped(gym.wrappers.TimeLimit):
+        def step(self, action):
+            observation, reward, *rest = super().step(action)
+            return observation, 10 * reward, *rest
+
+    class Named(gym.wrappers.TimeLimit):
+        """The same under another name."""
+
+    chain = gym.make("icrl_envs:icrl/BoyanChain-v0", num_states=4)
+    assert len(states_along(Named(chain, 50), episodes=1, states_per_episode=2, steps=5, seed=0)) == 2
+    with pytest.raises(ValueError, match="env: expected none but passive wrappers, got Shaped"):
+        states_along(Shaped(chain, 50), episodes=1, states_per_episode=2, steps=5, seed=0)

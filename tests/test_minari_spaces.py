@@ -9,6 +9,7 @@ import pytest
 from gymnasium import spaces
 
 from icrl_agents import collect_episodes
+from icrl_agents.command_line import main
 from icrl_agents.datasets import minari_episodes, write_minari_dataset
 
 pytest.importorskip("minari")
@@ -65,3 +66,45 @@ def test_who_may_read_a_dataset_is_the_users_choice(umask, root):
         finally:
             os.umask(before)
     assert (root / "group-v0").stat().st_mode & 0o777 == 0o777 & ~umask
+
+
+class Walker(gym.Env):
+    """Observations under a key, as of a space."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, key="height", action_space=None):
+        self.key, self.observation_space = key, spaces.Dict({key: spaces.Box(0, 9, (1,))})
+        self.action_space = action_space or self.action_space
+
+    def reset(self, *, seed=None, options=None):
+        return {self.key: np.ones(1, np.float32)}, {}
+
+    def step(self, action):
+        return self.reset()[0], 0.0, True, False, {}
+
+
+@pytest.mark.parametrize("key", ["walker/height", "/height", ".", "", 3])
+def test_keys_that_are_no_names_in_a_file_are_refused(root, key):
+    env = Walker(key)
+    episodes = collect_episodes(env, seed=0, num_episodes=1, keep_actions=True)
+    with pytest.raises(ValueError, match="env: expected keys of its spaces that Minari can keep, strings without a"):
+        write_minari_dataset("walker-v0", env, episodes)
+    assert not list(root.rglob("*"))
+
+
+def test_what_minari_cannot_keep_is_refused_before_a_command_collects(root, monkeypatch, capsys):
+    gym.register("Slashed-v0", Walker, kwargs={"key": "walker/height"})
+    gym.register("Either-v0", Walker, kwargs={"action_space": spaces.OneOf((spaces.Discrete(2), spaces.Discrete(3)))})
+    monkeypatch.setattr("icrl_agents.studies.collect.run.collect_episodes", None)
+    try:
+        for name, message in (
+            ("Slashed-v0", "strings without a slash"),
+            ("Either-v0", "Minari cannot keep its spaces"),
+        ):
+            assert main(["collect", name, "--num-episodes", "1", "--minari", "walker-v0"]) == 2
+            assert message in capsys.readouterr().err
+    finally:
+        for name in ("Slashed-v0", "Either-v0"):
+            del gym.registry[name]
+    assert not list(root.rglob("*"))

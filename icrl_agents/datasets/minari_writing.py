@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def write_minari_dataset(
         MissingExtraError: If Minari is not installed.
         TypeError: If ``env`` is no single environment, or something is not an Episode.
         ValueError: If the id is malformed or taken, there is no episode, one has no actions or no steps, they do not
-            fit the spaces of ``env``, or the keys of such a space are in another order than the alphabet's.
+            fit the spaces of ``env``, or Minari cannot keep these or its spec (``check_environment``).
         OSError: If it cannot be written.
     """
     place = dataset_place(dataset_id)
@@ -49,22 +50,13 @@ def write_minari_dataset(
         raise ValueError(f"episode {empty[0]}: expected at least one step, without which Minari keeps none, got 0.")
     if not isinstance(env, Env):
         raise TypeError(f"env: expected a single gymnasium.Env, for its spaces, got {type(env).__name__}.")
-    for space in (env.observation_space, env.action_space):
-        _check_order(space)
-    storage_module = import_extra("minari.dataset.minari_storage", "minari", "A Minari dataset")
     minari = import_extra("minari", "minari", "A Minari dataset")
     with new_folders_on_trial(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
         partial = place.parent / f".icrl-{secrets.token_hex(4)}"
         partial.mkdir()
         try:
-            storage = storage_module.MinariStorage.new(
-                partial / "data",
-                observation_space=env.observation_space,
-                action_space=env.action_space,
-                env_spec=env.spec,
-                data_format="hdf5",
-            )
+            storage = _begun(partial / "data", env)
             about = {"algorithm_name": algorithm, "description": description}
             identity = {"dataset_id": dataset_id, "minari_version": minari.__version__}
             storage.update_metadata(identity | {name: text for name, text in about.items() if text})
@@ -101,12 +93,33 @@ def dataset_place(dataset_id: str) -> Path:
     return place
 
 
+def check_environment(env: Env[Any, Any]) -> None:
+    """Raises ValueError if Minari cannot keep the spaces or the spec of ``env``: to be asked before a collection."""
+    with tempfile.TemporaryDirectory() as folder:
+        _begun(Path(folder) / "data", env)
+
+
+def _begun(folder: Path, env: Env[Any, Any]) -> Any:  # noqa: ANN401 - Minari need not be there
+    """A dataset of no episodes."""
+    for space in (env.observation_space, env.action_space):
+        _check_keys(space)
+    module = import_extra("minari.dataset.minari_storage", "minari", "A Minari dataset")
+    given = {"observation_space": env.observation_space, "action_space": env.action_space, "env_spec": env.spec}
+    try:
+        return module.MinariStorage.new(folder, **given, data_format="hdf5")
+    except (NotImplementedError, TypeError, ValueError) as error:
+        raise ValueError(f"env: Minari cannot keep its spaces or its spec: {error}") from error
+
+
 def _taken(dataset_id: str, place: Path) -> ValueError:
     return ValueError(f"dataset id: {dataset_id} exists already at {place}; take another name or version.")
 
 
-def _check_order(space: spaces.Space[Any]) -> None:
-    """Raises ValueError where a dataset's columns would be read in another order: Minari's files have keys sorted."""
+def _check_keys(space: spaces.Space[Any]) -> None:
+    """Raises ValueError where a dataset could not be read, or its columns in another order.
+
+    Keys are names of groups in a file of Minari's, where a slash makes two of one, and are read sorted.
+    """
     children = list(space.spaces.values()) if isinstance(space, spaces.Dict) else getattr(space, "spaces", ())
     if isinstance(space, spaces.Dict) and list(space.spaces) != sorted(space.spaces):
         raise ValueError(
@@ -114,8 +127,14 @@ def _check_order(space: spaces.Space[Any]) -> None:
             f"{', '.join(map(str, space.spaces))}; make the space of a plain dict, which Gymnasium sorts: "
             "spaces.Dict({...})."
         )
+    for key in space.spaces if isinstance(space, spaces.Dict) else ():
+        if not isinstance(key, str) or key in ("", ".") or "/" in key:
+            raise ValueError(
+                f"env: expected keys of its spaces that Minari can keep, strings without a slash, got {key!r}; rename "
+                "it, for instance with gymnasium.wrappers.TransformObservation, or keep the episodes as an npz file."
+            )
     for child in children:
-        _check_order(child)
+        _check_keys(child)
 
 
 def _buffers(env: Env[Any, Any], episodes: Sequence[Episode]) -> Iterator[Any]:

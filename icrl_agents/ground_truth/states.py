@@ -70,13 +70,20 @@ def restorable(env: gym.Env[Any, Any]) -> Restorable:
             f"env: expected a Markov reward process, with action space Discrete(1), got {inner.action_space}."
         )
     while isinstance(env, gym.Wrapper):
-        if not isinstance(env, PASSIVE):
+        if not any(_is_as_passive(type(env), each) for each in PASSIVE):
             raise ValueError(
                 f"env: expected none but passive wrappers, got {type(env).__name__}, which may change observations or "
                 "rewards; take it off, or make it a part of the environment."
             )
         env = env.env
     return cast(Restorable, inner)
+
+
+def _is_as_passive(kind: type, passive: type) -> bool:
+    """Whether a class is ``passive``, or one of it that steps and resets as it does."""
+    return issubclass(kind, passive) and all(
+        getattr(kind, name) is getattr(passive, name) for name in ("step", "reset")
+    )
 
 
 def states_along(

@@ -14,7 +14,7 @@ import numpy as np
 from tqdm import tqdm
 
 from icrl_agents.collection import collect_episodes
-from icrl_agents.datasets.minari_writing import dataset_place, write_minari_dataset
+from icrl_agents.datasets.minari_writing import check_environment, dataset_place, write_minari_dataset
 from icrl_agents.datasets.npz import save_episodes
 from icrl_agents.episode import Episode
 from icrl_agents.files import check_writable, new_folders_on_trial
@@ -37,6 +37,8 @@ def run(config: CollectConfig) -> list[Episode]:
     with new_folders_on_trial(out.parent):
         _check_target(config)
         with contextlib.closing(make_environment(config.env_id, config.env_args)) as env:
+            if config.minari is not None:
+                check_environment(env)
             policy = make_policy(config.policy, config.epsilon, env)
             with tqdm(total=config.num_steps, desc="collecting", unit="step", file=sys.stderr) as bar:
                 episodes = collect_episodes(
