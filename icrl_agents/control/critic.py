@@ -144,12 +144,12 @@ class Critic:
         """Advantages of float32 that may be rounding, as double precision has them; None if they are rounding there."""
         if batch.dtype == torch.float64:
             return None
-        wide = batch.to(dtype=torch.float64)
         try:
+            wide = batch.to(dtype=torch.float64)
             with hearing():  # it was all told in the first fit
                 fitted, _ = self._refitted(self._window(each.to(dtype=torch.float64) for each in batches))
                 values = self._values(fitted, wide.points)
-        except (RuntimeError, TypeError, ValueError, DivergenceError):  # features or a kernel of single precision alone
+        except (RuntimeError, TypeError, ValueError, DivergenceError):  # features, a kernel or a device of float32
             return None
         rounding = are_rounding(wide.td_errors(values), values, wide.rewards)
         return None if rounding else generalised_advantages(wide, values, self.gae_lambda).to(batch.dtype)
