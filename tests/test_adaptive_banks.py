@@ -7,12 +7,12 @@ import torch
 
 from icrl_agents.adaptive import AdaptiveTD
 from icrl_agents.adaptive.bank import relevant_scales
-from icrl_agents.adaptive.folds import folds
+from icrl_agents.adaptive.folds import folds, subset
 from icrl_agents.collection import collect
 from icrl_agents.constructions import kernel_td
 from icrl_agents.context import Context, Episode
 from icrl_agents.control import Critic
-from icrl_agents.evaluators import KernelTD, Nystrom, OffsetCorrected, WeightedSoftmaxTD
+from icrl_agents.evaluators import KernelTD, Nystrom, OffsetCorrected, TabularTD, WeightedSoftmaxTD
 from icrl_agents.kernels import Laplace, Linear
 from icrl_agents.value_function import DivergenceError, Evaluator
 from tests.adaptive_loops import DEPTHS, GAMMA, SCALES, episodes
@@ -178,3 +178,19 @@ def test_an_evaluator_that_stops_at_a_depth_of_its_own_takes_part_with_that():
     values = AdaptiveTD([Stopped()], depths=(20, 80)).fit(context)
     assert torch.equal(values(QUERIES), Stopped().fit(context)(QUERIES))
     assert [each.depth for each in values.choice.candidates] == [3]
+
+
+def test_an_evaluator_with_fewer_sweeps_on_smaller_contexts_takes_part_with_those():
+    class ByLength:
+        def fit(self, context):
+            return WeightedSoftmaxTD(Laplace(0.5), len(context) // 2).fit(context)
+
+    context = Context.from_episodes(episodes(), GAMMA)
+    values = AdaptiveTD([ByLength(), TabularTD(2)], depths=(5, len(context))).fit(context)
+    whole, parts = len(context) // 2, folds(context, 10)
+    assert [each.depth for each in values.choice.candidates] == [whole, 5, 2]
+    for losses, fold in zip(values.choice.td_losses, parts, strict=True):
+        seen = subset(context, torch.cat([each for each in parts if each is not fold]))
+        fitted, unseen = ByLength().fit(seen), subset(context, fold)
+        expected = [unseen.td_errors(fitted.at_depth(depth)(unseen.points)) for depth in (fitted.depth, 5)]
+        torch.testing.assert_close(losses[:2], torch.stack([each.square().mean() for each in expected]))

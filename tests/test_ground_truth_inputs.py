@@ -216,3 +216,26 @@ def test_a_file_of_zeros_as_a_power_cut_leaves_is_replaced_and_told_of(tmp_path)
     with pytest.warns(UserWarning, match="computing it again, and replacing the file"):
         kept_truth(path, {}, lambda: TRUTH)
     assert np.array_equal(kept_truth(path, {}, lambda: None).returns, TRUTH.returns)
+
+
+@pytest.mark.parametrize("returned", [None, (np.zeros(1), {})], ids=["nothing", "pair"])
+def test_set_state_that_returns_no_observation_is_named(returned):
+    class Line(gym.Env):
+        observation_space, action_space = gym.spaces.Box(0, 99, (1,)), gym.spaces.Discrete(1)
+
+        def reset(self, *, seed=None, options=None):
+            return np.zeros(1), {}
+
+        def step(self, action):
+            return np.zeros(1), 0.0, False, False, {}
+
+        def get_state(self):
+            return 0
+
+        def set_state(self, snapshot, *, seed=None):
+            return returned
+
+    with pytest.raises(ValueError, match=r"set_state.*to return its observation, got (None|\(array)"):
+        states_along(Line(), episodes=1, states_per_episode=1, steps=2, seed=0)
+    with pytest.raises(ValueError, match=r"set_state.*to return its observation, got (None|\(array)"):
+        observed(Line(), [0])

@@ -77,3 +77,17 @@ def test_a_value_function_that_is_flat_is_similar_to_none():
     weights = torch.full((3,), 1 / 3, dtype=torch.float64)
     for measure in (diagnostics.implicit_weight_similarity, diagnostics.sensitivity_similarity):
         assert float(measure(flat, flat, states, weights)) == 0.0
+
+
+def test_a_value_function_of_one_context_is_compared_with_those_of_a_batch():
+    rng = np.random.default_rng(0)
+    states = torch.from_numpy(rng.normal(size=(2, 12, 3)))
+    rewards, discounts = rng.normal(size=(2, 12)), np.full((2, 12), 0.5)
+    alone = [Context(states[i], rewards[i], discounts[i], states[i].flip(0)) for i in (0, 1)]
+    first, single = (WeightedSoftmaxTD(RBF(0.7), 3).fit(context) for context in alone)
+    values = WeightedSoftmaxTD(RBF(0.7), 3).fit(Context.stack(alone))
+    asked, weights = states[0], torch.full((12,), 1 / 12, dtype=torch.float64)
+    for measure in (diagnostics.implicit_weight_similarity, diagnostics.sensitivity_similarity):
+        expected = torch.stack([measure(each, single, asked, weights) for each in (first, single)])
+        torch.testing.assert_close(measure(values, single, asked, weights), expected)
+        torch.testing.assert_close(measure(single, values, asked, weights), expected)

@@ -16,10 +16,11 @@ from icrl_agents.value_function import DivergenceError, Evaluator, ValueFunction
 
 
 class Fitted(NamedTuple):
-    """An evaluator's value function of a context, and the warnings on the way."""
+    """An evaluator's value function of a context, the warnings on the way, and whether it diverges if it is deeper."""
 
     values: ValueFunction
     caught: list[Warning]
+    cut: bool
 
 
 def fit_deepest(evaluator: Evaluator, context: Context, depths: Iterable[int]) -> Fitted | None:
@@ -41,7 +42,7 @@ def fit_deepest(evaluator: Evaluator, context: Context, depths: Iterable[int]) -
             except DivergenceError:
                 continue
         check_kind("evaluators: result of fit", values, ValueFunction)
-        return Fitted(values, caught)
+        return Fitted(values, caught, depth is not None)
     return None
 
 

@@ -144,7 +144,7 @@ class AdaptiveTD:
         tried = [[max(self.depths)], *[self.depths] * (len(self.evaluators) - 1)]
         fitted = [fit_deepest(each, context, depths) for each, depths in zip(self.evaluators, tried, strict=True)]
         if fitted[0] is None:
-            fitted[0] = Fitted(self.evaluators[0].fit(context), [])  # which says why it diverges
+            fitted[0] = Fitted(self.evaluators[0].fit(context), [], False)  # which says why it diverges
         parts = [None if each is None else each.values for each in fitted]
         if any(part is not None and part.average_rewards is not None for part in parts):
             raise ValueError(

@@ -95,6 +95,8 @@ def _values(evaluator: Evaluator, depths: Sequence[int], seen: Context, states: 
         raise ValueError(f"evaluators: {evaluator!r} cannot be fitted on a part of the context: {error}") from error
     if fitted is None:
         return found
+    if not fitted.cut:  # one of fewer sweeps on a part of the context, by itself
+        depths = [min(depth, fitted.values.depth) for depth in depths]
     known = [i for i, depth in enumerate(depths) if depth <= fitted.values.max_depth]
     with hearing():  # of values of a part
         for columns in (known, *([i] for i in known)):  # all at once, or each by itself where one overflows

@@ -122,7 +122,8 @@ def implicit_weight_similarity(
     """
     _check_compared(value_function, reference, states, weights)
     root = widened(weights).sqrt()[..., None]
-    both = widened(torch.stack([value_function(states), reference(states)], dim=-1))
+    values = torch.broadcast_tensors(value_function(states), reference(states))  # one may be of a batch, one not
+    both = widened(torch.stack(values, dim=-1))
     w = _shortest_fit(root * widened(states), root * both)
     return cosine_similarity(w[..., 0], w[..., 1], dim=-1).to(states.dtype)
 

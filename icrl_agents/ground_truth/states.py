@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces, wrappers
 
-from icrl_agents.collection.outcomes import single_step
+from icrl_agents.collection.outcomes import RESET, single_step
 from icrl_agents.collection.recorder import flattening
 from icrl_agents.collection.seeds import held_streams, warn_of_unseeded_draws
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
@@ -120,7 +120,7 @@ def states_along(
     order, snapshots, first = np.arange(count), list[Any](), None
     streams, held = global_streams(), held_streams(env)
     for index in range(arguments.integer("episodes", episodes, 1)):
-        observation, _ = process.reset(seed=seed if index == 0 else None)
+        observation, _ = arguments.returned("reset", process.reset(seed=seed if index == 0 else None), *RESET)
         drawn = rng.uniform(edges[:-1], edges[1:]).astype(int)
         times = np.maximum.accumulate(drawn - order) + order  # each after the one before
         for time in range(steps):
@@ -134,10 +134,22 @@ def states_along(
                         f"steps: expected at most the length of episodes, got {steps}; one had {time + 1}."
                     )
                 break
-    check_kept(row(process.set_state(snapshots[0])), first)
+    check_kept(row(restored(process, snapshots[0])), first)
     warn_of_global_draws(streams, seed, stacklevel=2)
     warn_of_unseeded_draws(env, held, seed, stacklevel=2)
     return snapshots
+
+
+def restored(process: Restorable, snapshot: Any, *, seed: int | None = None) -> Any:  # noqa: ANN401 - of any space
+    """Goes back to a snapshot and returns its observation; ValueError if ``set_state`` returns none, or a pair."""
+    observation = process.set_state(snapshot, seed=seed)
+    pair = isinstance(observation, tuple) and not isinstance(process.observation_space, spaces.Tuple)
+    if observation is None or pair:
+        raise ValueError(
+            "env: expected set_state(snapshot, seed=...) to go back to a snapshot and to return its observation, got "
+            f"{observation!r}."
+        )
+    return observation
 
 
 def check_kept(observation: np.ndarray, before: Any) -> None:  # noqa: ANN401 - another row
@@ -167,4 +179,4 @@ def observed(env: gym.Env[Any, Any], snapshots: Sequence[Any]) -> np.ndarray:
     if len(snapshots) == 0:
         raise ValueError("snapshots: expected at least one, got none.")
     row = flattening(process.observation_space)
-    return np.stack([row(process.set_state(snapshot, seed=0)) for snapshot in snapshots]).astype(np.float64)
+    return np.stack([row(restored(process, snapshot, seed=0)) for snapshot in snapshots]).astype(np.float64)

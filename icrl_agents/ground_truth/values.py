@@ -15,7 +15,7 @@ from icrl_agents.collection.outcomes import single_step
 from icrl_agents.collection.recorder import flattening
 from icrl_agents.collection.seeds import held_streams, warn_of_unseeded_draws
 from icrl_agents.global_streams import global_streams, warn_of_global_draws
-from icrl_agents.ground_truth.states import Restorable, check_kept, observed, restorable
+from icrl_agents.ground_truth.states import Restorable, check_kept, observed, restorable, restored
 from icrl_envs import arguments
 
 MOST_STEPS = 10_000_000
@@ -176,7 +176,7 @@ def ground_truth(
     returns, streams, held = np.empty((len(snapshots), count)), global_streams(), held_streams(env)
     for i, (snapshot, of_state) in enumerate(zip(snapshots, seeds.spawn(len(snapshots)), strict=True)):
         for j, child in enumerate(of_state.generate_state(count)):
-            check_kept(row(process.set_state(snapshot, seed=int(child))), shown[i])
+            check_kept(row(restored(process, snapshot, seed=int(child))), shown[i])
             returns[i, j] = _return(process, gamma, steps)
     warn_of_global_draws(streams, seed, stacklevel=2)
     warn_of_unseeded_draws(env, held, seed, stacklevel=2)
